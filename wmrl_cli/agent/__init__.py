@@ -1,0 +1,1 @@
+"""Reply parsing and token-in, token-out multi-turn episodes."""

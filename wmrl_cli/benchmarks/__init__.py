@@ -1,0 +1,1 @@
+"""Task sources, inventory, metrics, leaderboards and grading."""

@@ -1,0 +1,1 @@
+"""Language models behind one protocol: token ids in, token ids and log-probabilities out."""

@@ -1,0 +1,1 @@
+"""Torch: the loss and the learner."""

@@ -1,0 +1,1 @@
+"""What is said to the model in both of its roles, agent and world model."""

@@ -1,0 +1,1 @@
+"""Table in, table out; effects are given as arguments."""

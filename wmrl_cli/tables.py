@@ -1,0 +1,309 @@
+"""The Parquet tables that stages exchange: schemas, versions, provenance, atomic writes.
+
+A table is whole or absent. Its schema metadata hold `wmrl.table`, `wmrl.version` and `wmrl.provenance`
+(JSON). Readers accept exactly one version.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from wmrl_cli import __version__
+from wmrl_cli.errors import TableError
+
+VERSION = 1
+
+_text, _int, _float, _bool = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+
+
+def _must(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+def _may(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=True)
+
+
+@dataclass(frozen=True)
+class TableKind:
+    """Name and columns of one of our tables."""
+
+    name: str
+    schema: pa.Schema
+
+
+_column = pa.struct(
+    [
+        _must("name", _text),
+        _must("dtype", _text),
+        _must("missing", _float),
+        _must("distinct", _int),
+        _must("examples", pa.list_(_text)),
+    ]
+)
+_file = pa.struct(
+    [
+        _must("path", _text),
+        _must("kind", _text),
+        _must("bytes", _int),
+        _may("rows", _int),
+        _must("columns", pa.list_(_column)),
+        _may("shape", pa.list_(_int)),
+        _may("dtype", _text),
+    ]
+)
+_contract = pa.struct(
+    [
+        _must("file", _text),
+        _must("id_column", _text),
+        _must("target_columns", pa.list_(_text)),
+        _must("rows", _int),
+        _must("prediction", _text),
+    ]
+)
+_board = pa.struct([_must("name", _text), _must("scores", pa.list_(_float))])
+_verdict = pa.struct(
+    [
+        _must("expert", _text),
+        _must("abstained", _bool),
+        _may("fails", _float),
+        _may("line", _int),
+        _may("error_class", _text),
+        _may("output", _text),
+    ]
+)
+
+TASKS = TableKind(
+    "tasks",
+    pa.schema(
+        [
+            _must("task_id", _text),
+            _must("suite", _text),
+            _must("split", _text),
+            _must("category", _text),
+            _must("metric", _text),
+            _must("higher_is_better", _bool),
+            _must("description", _text),
+            _must("inventory", pa.list_(_file)),
+            _must("contract", _contract),
+            _must("public_dir", _text),
+            _must("private_dir", _text),
+            _must("leaderboards", pa.list_(_board)),
+            _must("known_issues", pa.list_(_text)),
+            _must("digest", _text),
+        ]
+    ),
+)
+
+TRAJECTORIES = TableKind(
+    "trajectories",
+    pa.schema(
+        [
+            _must("trajectory_id", _text),
+            _must("group_id", _text),
+            _must("task_id", _text),
+            _must("step", _int),
+            _must("turn", _int),  # from 1
+            _must("environment", _text),  # who answered: world_model | sandbox
+            _must("prompt_ids", pa.list_(pa.int32())),  # tokens added before this reply: turn 1 all, later the observation
+            _must("response_ids", pa.list_(pa.int32())),
+            _must("sampler_logprobs", pa.list_(pa.float32())),  # nats, one a response token
+            _must("finish_reason", _text),  # stop | length
+            _must("text", _text),
+            _may("script", _text),  # null: no closed code block
+            _may("script_digest", _text),
+            _may("observation", _text),  # what came back after this turn; null after the last
+            _must("policy_digest", _text),
+            _must("seed", _int),
+            _must("seconds", _float),
+        ]
+    ),
+)
+
+SCORES = TableKind(
+    "scores",
+    pa.schema(
+        [
+            _must("trajectory_id", _text),
+            _must("turn", _int),
+            _must("group_id", _text),
+            _must("task_id", _text),
+            _must("step", _int),
+            _must("scorer", _text),  # world_model | sandbox
+            _must("status", _text),
+            _may("reward", _float),  # in [0, 1]; null: lost
+            _may("q", _float),  # leaderboard position in [0, 1]
+            _may("raw_metric", _float),
+            _may("error_class", _text),
+            _may("error_line", _int),
+            _must("verdicts", pa.list_(_verdict)),
+            _must("feedback", _text),
+            _may("queue_s", _float),
+            _may("wall_s", _float),
+            _may("cpu_s", _float),
+            _may("gpu_s", _float),
+            _may("peak_memory_bytes", _int),
+            _must("backend", _text),
+            _must("enforcement", _text),
+            _must("cached", _bool),
+            _must("detail", _text),
+        ]
+    ),
+)
+
+ANCHOR_PAIRS = TableKind(
+    "anchor_pairs",
+    pa.schema(
+        [
+            _must("step", _int),
+            _must("group_id", _text),
+            _must("task_id", _text),
+            _must("trajectory_id", _text),
+            _must("predicted", _float),  # trajectory reward by the world model, in [0, 1]
+            _must("real", _float),  # trajectory reward by the sandbox, in [0, 1]
+            _must("calibrated", _float),  # by the map in force before this pair was added
+            _must("map_version", _int),  # 0 = identity
+            _must("status_predicted", _text),
+            _must("status_real", _text),
+        ]
+    ),
+)
+
+EVALUATION = TableKind(
+    "evaluation",
+    pa.schema(
+        [
+            _must("policy", _text),  # model name or folder
+            _must("policy_digest", _text),
+            _must("task_id", _text),
+            _must("category", _text),
+            _must("split", _text),
+            _must("trajectory_id", _text),
+            _may("reward", _float),
+            _may("q", _float),
+            _must("status", _text),
+            _may("best_turn", _int),
+            _may("raw_metric", _float),
+            _may("wall_s", _float),
+        ]
+    ),
+)
+
+_METRICS = """
+anchor_share_asked anchor_share_realised groups anchors pairs
+map_version map_low map_high flattened_groups
+residual_raw residual_calibrated bias_raw bias_calibrated
+eta2 eta2_cal rho weight_executed weight_simulated
+dead_share_executed dead_share_simulated
+lost_world_model lost_sandbox trajectories
+reward_raw reward_calibrated reward_real reward_used
+loss kl entropy clip_share gradient_norm learning_rate
+sampler_logprob_diff_mean sampler_logprob_diff_max effective_sample_share truncated_share
+seconds_generate seconds_simulate seconds_execute seconds_wait seconds_train seconds_step
+gpu_seconds scripts_executed scripts_simulated seconds_per_execution seconds_if_all_executed speed_up
+""".split()
+
+METRICS = TableKind("metrics", pa.schema([_must("step", _int), *(_may(name, _float) for name in _METRICS)]))
+
+KINDS = {kind.name: kind for kind in (TASKS, TRAJECTORIES, SCORES, ANCHOR_PAIRS, METRICS, EVALUATION)}
+
+
+def rows_to_table(kind: TableKind, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """The rows as a table; a missing, unknown or wrongly null column is a ValueError, never dropped or filled."""
+    rows = list(rows)
+    names = set(kind.schema.names)
+    for row in rows:
+        if row.keys() != names:
+            wrong = sorted(row.keys() ^ names)
+            raise ValueError(f"a row of `{kind.name}` has missing or unknown columns: {wrong}")
+    table = pa.Table.from_pylist(rows, schema=kind.schema)
+    for field in kind.schema:
+        if not field.nullable and table.column(field.name).null_count:
+            raise ValueError(f"column `{field.name}` of `{kind.name}` may not be null")
+    return table
+
+
+def provenance(stage: str, *, config: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """What a table records about its making: code version, stage, resolved configuration, inputs."""
+    return {"wmrl": __version__, "stage": stage, "config": dict(config or {}), **more}
+
+
+def write_table(kind: TableKind, table: pa.Table, path: Path, *, provenance: Mapping[str, Any]) -> None:
+    """Write `table` so that `path` either holds all of it or is untouched."""
+    if not table.schema.equals(kind.schema, check_metadata=False):
+        raise ValueError(f"this is not a `{kind.name}` table: {table.schema}")
+    stamp = {
+        "wmrl.table": kind.name,
+        "wmrl.version": str(VERSION),
+        "wmrl.provenance": json.dumps(provenance, sort_keys=True),
+    }
+    stamped = table.replace_schema_metadata(stamp)
+    write_atomically(path, lambda scratch: pq.write_table(stamped, scratch, compression="zstd"))
+
+
+def write_atomically(path: Path, write: Any) -> None:
+    """Call `write(scratch path)` beside `path`, then rename: the file is whole or absent. OSError becomes a TableError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(descriptor)
+        try:
+            write(scratch)
+            os.chmod(scratch, 0o644)
+            os.replace(scratch, path)
+        finally:
+            Path(scratch).unlink(missing_ok=True)
+    except OSError as error:
+        raise TableError(
+            f"could not write `{path}`: {error.strerror or error}",
+            "what was written before is untouched: free space or choose another folder, then run the same command again",
+        ) from error
+
+
+def read_table(kind: TableKind, path: Path) -> pa.Table:
+    """The table in `path`, checked: its kind, version and columns. Raises TableError."""
+    check_kind(kind, path)
+    table = pq.read_table(path)
+    if not table.schema.equals(kind.schema, check_metadata=False):
+        missing = [name for name in kind.schema.names if name not in table.schema.names]
+        raise TableError(f"`{path}` does not have the columns of a `{kind.name}` table: {missing or table.schema.names}")
+    return table
+
+
+def check_kind(kind: TableKind, path: Path) -> dict[str, Any]:
+    """The provenance of the table in `path`, after checking that it is a `kind` of our version."""
+    stamp = table_stamp(path)
+    found, version = stamp.get("wmrl.table"), stamp.get("wmrl.version")
+    if found is None:
+        raise TableError(f"`{path}` was not written by wmrl", f"a `{kind.name}` table is needed here")
+    if found != kind.name:
+        raise TableError(f"`{path}` holds a `{found}` table, a `{kind.name}` table is needed here")
+    if version != str(VERSION):
+        raise TableError(
+            f"`{path}` has table version `{version}`, this wmrl reads version {VERSION}",
+            "write it again with this wmrl, or install the wmrl that wrote it: `wmrl` and its version stand in the file's provenance",
+        )
+    provenance: dict[str, Any] = json.loads(stamp.get("wmrl.provenance", "{}"))
+    return provenance
+
+
+def table_stamp(path: Path) -> dict[str, str]:
+    """The schema metadata of a Parquet file, as text. Raises TableError where it is missing or unreadable."""
+    if not path.exists():
+        raise TableError(f"`{path}` does not exist")
+    if path.is_dir():
+        raise TableError(f"`{path}` is a folder, a Parquet file is needed here")
+    try:
+        schema = pq.read_schema(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise TableError(f"`{path}` is not a Parquet file: {error}") from error
+    return {key.decode(): value.decode() for key, value in (schema.metadata or {}).items() if key.startswith(b"wmrl.")}
