@@ -7,7 +7,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,6 +41,10 @@ def build_config(cls: type[C], values: Mapping[str, Any], *, where: str = "") ->
         hint = (f"did you mean `{near[0]}`? " if near else "") + f"known keys are `{'`, `'.join(sorted(known))}`"
         raise ConfigError(f"{place} has unknown keys: `{'`, `'.join(unknown)}`", hint)
     kinds = typing.get_type_hints(cls)
+    values = {
+        name: build_config(kinds[name], value, where=f"{where}[{name}]") if _is_section(kinds[name], value) else value
+        for name, value in values.items()
+    }
     for name, value in values.items():
         if not _fits(value, kinds[name]):
             raise ConfigError(f"{place} has `{name} = {value!r}`, which should be {_words(kinds[name])}")
@@ -48,6 +52,10 @@ def build_config(cls: type[C], values: Mapping[str, Any], *, where: str = "") ->
         return cls(**values)
     except ValueError as error:
         raise ConfigError(f"{place}: {error}") from error
+
+
+def _is_section(kind: Any, value: Any) -> bool:
+    return is_dataclass(kind) and isinstance(value, Mapping)
 
 
 def _fits(value: Any, kind: Any) -> bool:

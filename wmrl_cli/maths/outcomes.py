@@ -86,3 +86,20 @@ def leaderboard_position(score: float, boards: Sequence[Sequence[float]], *, hig
         better = sum(entry > score if higher_is_better else entry < score for entry in board)
         shares.append((len(board) - better) / len(board))
     return sum(shares) / len(shares)
+
+
+def trajectory_reward(rewards: Sequence[float | None], rule: str = "best") -> tuple[float | None, int | None]:
+    """Reward of a trajectory from its turns' rewards, and the index of the turn that earned it.
+
+    `best` takes the highest (the first of equals), `last` the final turn. A lost turn (None) makes the
+    trajectory lost: a maximum over the turns that were left would be too low. No turns: lost.
+    """
+    known = [reward for reward in rewards if reward is not None]
+    if not rewards or len(known) < len(rewards):
+        return None, None
+    if rule == "last":
+        return known[-1], len(known) - 1
+    if rule != "best":
+        raise ValueError(f"a trajectory's reward is the `best` or the `last` turn's: got `{rule}`")
+    index = max(range(len(known)), key=lambda turn: (known[turn], -turn))
+    return known[index], index
