@@ -1,0 +1,1 @@
+"""The training loop: the same stages, called in memory, step after step."""
