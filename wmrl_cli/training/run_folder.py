@@ -1,0 +1,148 @@
+"""A run on disk: its configuration, each step's tables, checkpoints, and how an interrupted run goes on.
+
+    RUN/config.json                     the resolved configuration and its identity
+    RUN/steps/00007/*.parquet           trajectories, scores, anchor_pairs and metrics of one step
+    RUN/checkpoints/00008/              learner and calibrator, ready for step 8
+    RUN/metrics.parquet, anchor_pairs.parquet, calibration.json, model/    the run so far
+
+A step's folder and a checkpoint appear whole, by a rename. A step that has no checkpoint yet is played
+again, from the same seeds.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from wmrl_cli import tables
+from wmrl_cli.errors import ConfigError, TableError
+from wmrl_cli.tables import ANCHOR_PAIRS, METRICS, TableKind
+from wmrl_cli.training.config import TrainConfig
+
+KEPT_CHECKPOINTS = 2
+
+
+class Saves(Protocol):
+    """Anything that writes itself into a folder (the learner)."""
+
+    def save(self, folder: Path) -> None: ...
+
+    def load(self, folder: Path) -> None: ...
+
+
+class RunFolder:
+    """The only place that knows where a run keeps what. Use as a context manager: it holds the folder's lock."""
+
+    def __init__(self, path: Path, config: TrainConfig) -> None:
+        self.path, self.config = path, config
+        self._provenance = tables.provenance("train", config=asdict(config), identity=config.identity)
+        self._written: dict[str, list[pa.Table]] = {METRICS.name: [], ANCHOR_PAIRS.name: []}
+
+    def __enter__(self) -> RunFolder:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise TableError(f"could not write in `{self.path}`: {error.strerror}", "choose another folder with -o") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(f"another process is training in `{self.path}`", "wait for it, or choose another folder with -o") from error
+        self._check_identity()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
+
+    def _check_identity(self) -> None:
+        file = self.path / "config.json"
+        if not file.exists():
+            text = json.dumps({"identity": self.config.identity, "config": asdict(self.config)}, indent=2, sort_keys=True)
+            tables.write_atomically(file, lambda scratch: Path(scratch).write_text(text + "\n"))
+            return
+        stored = json.loads(file.read_text())
+        if stored["identity"] != self.config.identity:
+            changed = _differences(stored["config"], asdict(self.config))
+            raise ConfigError(
+                f"`{self.path}` holds a run of another configuration: {'; '.join(changed) or 'its format is older'}",
+                "give the same options to resume it, or choose another folder with -o",
+            )
+
+    def restore(self, learner: Saves) -> tuple[int, dict[str, Any]]:
+        """The step to go on with and the state stored with it; (0, {}) on a fresh run."""
+        checkpoints = sorted(self.path.glob("checkpoints/[0-9]*"))
+        step, state = 0, {}
+        if checkpoints:
+            step = int(checkpoints[-1].name)
+            learner.load(checkpoints[-1] / "learner")
+            state = json.loads((checkpoints[-1] / "state.json").read_text())
+        for folder in sorted(self.path.glob("steps/[0-9]*")):
+            if int(folder.name) >= step:
+                shutil.rmtree(folder)
+                continue
+            for kind in (METRICS, ANCHOR_PAIRS):
+                self._written[kind.name].append(tables.read_table(kind, folder / f"{kind.name}.parquet"))
+        return step, state
+
+    def commit(self, step: int, rows: Mapping[str, list[dict[str, Any]]]) -> None:
+        """Put one step's tables on disk, all or none, and bring the run's own tables up to date."""
+        scratch = self._scratch(f"steps/.{step:05d}")
+        for name, kind_rows in rows.items():
+            kind = tables.KINDS[name]
+            table = tables.rows_to_table(kind, kind_rows)
+            self._write(kind, table, scratch / f"{name}.parquet")
+            if name in self._written:
+                self._written[name].append(table)
+        os.replace(scratch, self.path / f"steps/{step:05d}")
+        for name, written in self._written.items():
+            self._write(tables.KINDS[name], pa.concat_tables(written), self.path / f"{name}.parquet")
+
+    def checkpoint(self, next_step: int, learner: Saves, state: Mapping[str, Any]) -> None:
+        """Store what step `next_step` needs; the newest two checkpoints are kept."""
+        target = self.path / f"checkpoints/{next_step:05d}"
+        scratch = self._scratch(f"checkpoints/.{next_step:05d}")
+        learner.save(scratch / "learner")
+        (scratch / "state.json").write_text(json.dumps(state))
+        if target.exists():  # an interrupted run that is played again to the same step
+            shutil.rmtree(target)
+        os.replace(scratch, target)
+        for old in sorted(self.path.glob("checkpoints/[0-9]*"))[:-KEPT_CHECKPOINTS]:
+            shutil.rmtree(old)
+
+    def metrics(self) -> pa.Table:
+        """All steps' metrics so far."""
+        return pa.concat_tables(self._written[METRICS.name])
+
+    def write_json(self, name: str, values: Mapping[str, Any]) -> None:
+        text = json.dumps(values, indent=2)
+        tables.write_atomically(self.path / name, lambda scratch: Path(scratch).write_text(text + "\n"))
+
+    def _write(self, kind: TableKind, table: pa.Table, path: Path) -> None:
+        tables.write_table(kind, table, path, provenance=self._provenance)
+
+    def _scratch(self, name: str) -> Path:
+        """A fresh folder beside where it will be renamed to; what a killed run left there goes."""
+        folder = self.path / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        return folder
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """`key: old -> new` for each setting that differs."""
+    found = []
+    for name in sorted(old.keys() | new.keys()):
+        before, after = old.get(name), new.get(name)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            found += _differences(before, after, f"{prefix}{name}.")
+        elif before != after:
+            found.append(f"`{prefix}{name}` was {json.dumps(before)}, is {json.dumps(after)}")
+    return found
