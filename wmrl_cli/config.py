@@ -1,4 +1,4 @@
-"""Configuration: one frozen dataclass a stage; default < TOML file < flag; an unknown or mistyped key is an error."""
+"""Configuration: frozen dataclasses; default < TOML file < flag; an unknown or mistyped key is an error."""
 
 from __future__ import annotations
 
@@ -18,22 +18,26 @@ C = TypeVar("C")
 
 def load_config(cls: type[C], path: Path | None = None, **flags: Any) -> C:
     """Defaults, then the TOML file, then the flags that are not None. Raises ConfigError."""
+    given = {name: value for name, value in flags.items() if value is not None}
     values = read_toml(path) if path else {}
-    return build_config(cls, {**values, **{name: value for name, value in flags.items() if value is not None}}, where=str(path or ""))
+    return build_config(cls, {**values, **given}, where=str(path or ""))
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The top-level keys of a TOML file. Raises ConfigError where it is missing or no TOML."""
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"could not read `{path}`: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"`{path}` is not TOML: {error}") from error
 
 
 def build_config(cls: type[C], values: Mapping[str, Any], *, where: str = "") -> C:
-    """A `cls` from `values`; unknown keys, wrong types and values that its own checks refuse are ConfigErrors."""
+    """A `cls` from `values`; unknown keys, wrong types and values that its own checks refuse are ConfigErrors.
+
+    A whole number becomes a float where one is wanted, a list a tuple, text a path, a mapping a nested section.
+    """
     known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     place = f"`{where}`" if where else "the configuration"
     if unknown := sorted(values.keys() - known):
@@ -41,43 +45,60 @@ def build_config(cls: type[C], values: Mapping[str, Any], *, where: str = "") ->
         hint = (f"did you mean `{near[0]}`? " if near else "") + f"known keys are `{'`, `'.join(sorted(known))}`"
         raise ConfigError(f"{place} has unknown keys: `{'`, `'.join(unknown)}`", hint)
     kinds = typing.get_type_hints(cls)
-    values = {
-        name: build_config(kinds[name], value, where=f"{where}[{name}]") if _is_section(kinds[name], value) else value
-        for name, value in values.items()
-    }
+    built = {}
     for name, value in values.items():
-        if not _fits(value, kinds[name]):
-            raise ConfigError(f"{place} has `{name} = {value!r}`, which should be {_words(kinds[name])}")
+        try:
+            built[name] = _fitted(value, kinds[name], where=f"{where}[{name}]")
+        except TypeError as error:
+            raise ConfigError(f"{place} has `{name} = {value!r}`, which should be {_words(kinds[name])}") from error
     try:
-        return cls(**values)
+        return cls(**built)
     except ValueError as error:
         raise ConfigError(f"{place}: {error}") from error
 
 
-def _is_section(kind: Any, value: Any) -> bool:
-    return is_dataclass(kind) and isinstance(value, Mapping)
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    origin = typing.get_origin(kind)
+def _fitted(value: Any, kind: Any, *, where: str) -> Any:
+    """The value as `kind` wants it; TypeError where it is not one."""
+    origin, options = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return value
+    if is_dataclass(kind) and isinstance(value, Mapping):
+        return build_config(typing.cast("type[Any]", kind), value, where=where)
     if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, option) for option in typing.get_args(kind))
+        return _first_fit(value, options, where=where)
     if origin is typing.Literal:
-        return value in typing.get_args(kind)
-    if origin in (tuple, list):
-        return isinstance(value, list | tuple)
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind is Path:
-        return isinstance(value, str | Path)
-    if kind is type(None):
-        return value is None
-    return isinstance(value, origin or kind)
+        if not any(value == option and type(value) is type(option) for option in options):
+            raise TypeError
+        return value
+    if origin in (tuple, list) and isinstance(value, list | tuple):
+        inner = options[0] if options else Any
+        return origin(_fitted(item, inner, where=where) for item in value)
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    if kind is float and type(value) is int:
+        return float(value)
+    wanted = types.NoneType if kind is None else origin or kind
+    if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+        raise TypeError
+    return value
+
+
+def _first_fit(value: Any, options: tuple[Any, ...], *, where: str) -> Any:
+    for option in sorted(options, key=lambda option: option is not type(value)):  # an exact type before a conversion
+        try:
+            return _fitted(value, option, where=where)
+        except TypeError:
+            continue
+    raise TypeError
 
 
 def _words(kind: Any) -> str:
-    if typing.get_origin(kind) is typing.Literal:
-        return "one of `" + "`, `".join(map(str, typing.get_args(kind))) + "`"
-    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(kind, str(kind))
+    origin, options = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        return "one of `" + "`, `".join(map(str, options)) + "`"
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_words(option) for option in options if option is not types.NoneType)
+    if origin in (tuple, list):
+        return f"a list, each {_words(options[0])}" if options else "a list"
+    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Path: "a path"}
+    return names.get(kind, "a section" if is_dataclass(kind) else getattr(kind, "__name__", str(kind)))
