@@ -1,4 +1,4 @@
-"""What the agent reads after a turn. Real and predicted outcomes go through one renderer, so that they read the same."""
+"""What the agent reads after a turn: one renderer for real and predicted outcomes, so that they read the same."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ def traceback_text(script: str, output: str, error_class: str | None, line: int 
             frames.append(f"    {text}")
     name = error_class or "Exception"
     last = output.splitlines()[-1] if output else ""
-    named = last == name or last.startswith(f"{name}:") or re.match(r"[\w.]+(Error|Exception|Warning|Interrupt)\b", last)
+    named = last.startswith(name) or re.match(r"[\w.]+(Error|Exception|Warning|Interrupt)\b", last)
     return "\n".join([*frames, last if named else f"{name}: {last}" if last else name])
 
 
 def cut_observation(text: str, tokenizer: Renderer, limit: int) -> str:
-    """`text` in at most `limit` tokens: a third of them from its head and the rest from its tail, where errors name their cause."""
+    """`text` in at most `limit` tokens: a third from its head, the rest from its tail: errors end with their cause."""
     ids = tokenizer.encode(text, add_special_tokens=False)
     room = limit
     while len(ids) > limit:
@@ -116,8 +116,9 @@ def cut_observation(text: str, tokenizer: Renderer, limit: int) -> str:
 def _head_and_tail(ids: Sequence[int], tokenizer: Renderer, room: int) -> str:
     head, tail = room // 3, room - room // 3
     left_out = len(ids) - head - tail
-    texts = [tokenizer.decode(part, skip_special_tokens=False).strip("\ufffd") for part in (ids[:head], ids[len(ids) - tail :])]
-    return f"{texts[0]}\n[... {left_out} tokens left out ...]\n{texts[1]}" if room > 0 else ""
+    ends = [tokenizer.decode(part, skip_special_tokens=False) for part in (ids[:head], ids[len(ids) - tail :])]
+    first, last = (end.strip("\ufffd") for end in ends)  # a cut may fall inside a character
+    return f"{first}\n[... {left_out} tokens left out ...]\n{last}" if room > 0 else ""
 
 
 def _tidy(text: str) -> str:
