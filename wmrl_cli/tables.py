@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from wmrl_cli import __version__
-from wmrl_cli.errors import TableError
+from wmrl_cli.errors import StageError, TableError
 
 VERSION = 1
 
@@ -114,7 +114,7 @@ TRAJECTORIES = TableKind(
             _must("step", _int),
             _must("turn", _int),  # from 1
             _must("environment", _text),  # who answered: world_model | sandbox
-            _must("prompt_ids", pa.list_(pa.int32())),  # tokens added before this reply: turn 1 all, later the observation
+            _must("prompt_ids", pa.list_(pa.int32())),  # added before this reply: turn 1 all, later the observation
             _must("response_ids", pa.list_(pa.int32())),
             _must("sampler_logprobs", pa.list_(pa.float32())),  # nats, one a response token
             _must("finish_reason", _text),  # stop | length
@@ -227,9 +227,25 @@ def rows_to_table(kind: TableKind, rows: Iterable[Mapping[str, Any]]) -> pa.Tabl
             raise ValueError(f"a row of `{kind.name}` has missing or unknown columns: {wrong}")
     table = pa.Table.from_pylist(rows, schema=kind.schema)
     for field in kind.schema:
-        if not field.nullable and table.column(field.name).null_count:
-            raise ValueError(f"column `{field.name}` of `{kind.name}` may not be null")
+        for chunk in table.column(field.name).chunks:
+            if place := _forbidden_null(chunk, field, field.name):
+                raise ValueError(f"`{place}` of `{kind.name}` may not be null")
     return table
+
+
+def _forbidden_null(array: pa.Array, field: pa.Field, place: str) -> str | None:
+    """Where the first null stands that the field does not allow; list items are never null."""
+    if not field.nullable and array.null_count:
+        return place
+    if pa.types.is_list(field.type):
+        item = field.type.value_field.with_nullable(False)
+        return _forbidden_null(array.flatten(), item, f"{place}[]")
+    if pa.types.is_struct(field.type):
+        present = array.drop_null()
+        for inner, child in zip(field.type, present.flatten(), strict=True):
+            if found := _forbidden_null(child, inner, f"{place}.{inner.name}"):
+                return found
+    return None
 
 
 def provenance(stage: str, *, config: Mapping[str, Any] | None = None, **more: Any) -> dict[str, Any]:
@@ -239,22 +255,36 @@ def provenance(stage: str, *, config: Mapping[str, Any] | None = None, **more: A
 
 def write_table(kind: TableKind, table: pa.Table, path: Path, *, provenance: Mapping[str, Any]) -> None:
     """Write `table` so that `path` either holds all of it or is untouched."""
-    if not table.schema.equals(kind.schema, check_metadata=False):
-        raise ValueError(f"this is not a `{kind.name}` table: {table.schema}")
+    write_tables(kind, [table], path, provenance=provenance)
+
+
+def write_tables(kind: TableKind, tables: Iterable[pa.Table], path: Path, *, provenance: Mapping[str, Any]) -> None:
+    """Write the tables one after the other as one, holding one at a time; `path` holds all of them or is untouched.
+
+    Raises StageError where the disk refuses, ValueError where a table is of another kind.
+    """
     stamp = {
         "wmrl.table": kind.name,
         "wmrl.version": str(VERSION),
-        "wmrl.provenance": json.dumps(provenance, sort_keys=True),
+        "wmrl.provenance": json.dumps(provenance, sort_keys=True, default=str),
     }
-    stamped = table.replace_schema_metadata(stamp)
-    write_atomically(path, lambda scratch: pq.write_table(stamped, scratch, compression="zstd"))
+    schema = kind.schema.with_metadata(stamp)
+
+    def write(scratch: str) -> None:
+        with pq.ParquetWriter(scratch, schema, compression="zstd") as writer:
+            for table in tables:
+                if not table.schema.equals(kind.schema, check_metadata=False):
+                    raise ValueError(f"this is not a `{kind.name}` table: {table.schema}")
+                writer.write_table(table.replace_schema_metadata(stamp))
+
+    write_atomically(path, write)
 
 
-def write_atomically(path: Path, write: Any) -> None:
-    """Call `write(scratch path)` beside `path`, then rename: the file is whole or absent. OSError becomes a TableError."""
+def write_atomically(path: Path, write: Callable[[str], object]) -> None:
+    """Call `write(scratch path)` beside `path`, then rename: `path` is whole or untouched. OSError: StageError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".scratch")
         os.close(descriptor)
         try:
             write(scratch)
@@ -263,37 +293,44 @@ def write_atomically(path: Path, write: Any) -> None:
         finally:
             Path(scratch).unlink(missing_ok=True)
     except OSError as error:
-        raise TableError(
+        raise StageError(
             f"could not write `{path}`: {error.strerror or error}",
-            "what was written before is untouched: free space or choose another folder, then run the same command again",
+            "what was written before is untouched: free space or choose another place, then run the same command again",
         ) from error
 
 
 def read_table(kind: TableKind, path: Path) -> pa.Table:
     """The table in `path`, checked: its kind, version and columns. Raises TableError."""
     check_kind(kind, path)
-    table = pq.read_table(path)
+    try:
+        # not `pq.read_table`, which takes a folder named `a=b` above the file for a column
+        table = pq.ParquetFile(path).read()
+    except (pa.ArrowException, OSError) as error:
+        raise TableError(f"`{path}` is damaged: {error}", "make it again with the command that wrote it") from error
     if not table.schema.equals(kind.schema, check_metadata=False):
         missing = [name for name in kind.schema.names if name not in table.schema.names]
-        raise TableError(f"`{path}` does not have the columns of a `{kind.name}` table: {missing or table.schema.names}")
+        extra = [name for name in table.schema.names if name not in kind.schema.names]
+        wrong = f"missing {missing}, unknown {extra}" if missing or extra else "their types or order differ"
+        raise TableError(f"`{path}` does not have the columns of a `{kind.name}` table: {wrong}")
     return table
 
 
 def check_kind(kind: TableKind, path: Path) -> dict[str, Any]:
-    """The provenance of the table in `path`, after checking that it is a `kind` of our version."""
+    """The provenance of the table in `path`, after checking that it is a `kind` of our version. Raises TableError."""
     stamp = table_stamp(path)
     found, version = stamp.get("wmrl.table"), stamp.get("wmrl.version")
     if found is None:
         raise TableError(f"`{path}` was not written by wmrl", f"a `{kind.name}` table is needed here")
     if found != kind.name:
         raise TableError(f"`{path}` holds a `{found}` table, a `{kind.name}` table is needed here")
+    maker: dict[str, Any] = json.loads(stamp.get("wmrl.provenance", "{}"))
     if version != str(VERSION):
+        writer = maker.get("wmrl", "its version is not recorded")
         raise TableError(
             f"`{path}` has table version `{version}`, this wmrl reads version {VERSION}",
-            "write it again with this wmrl, or install the wmrl that wrote it: `wmrl` and its version stand in the file's provenance",
+            f"write it again with this wmrl ({__version__}), or use the one that wrote it ({writer})",
         )
-    provenance: dict[str, Any] = json.loads(stamp.get("wmrl.provenance", "{}"))
-    return provenance
+    return maker
 
 
 def table_stamp(path: Path) -> dict[str, str]:
@@ -304,6 +341,6 @@ def table_stamp(path: Path) -> dict[str, str]:
         raise TableError(f"`{path}` is a folder, a Parquet file is needed here")
     try:
         schema = pq.read_schema(path)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise TableError(f"`{path}` is not a Parquet file: {error}") from error
     return {key.decode(): value.decode() for key, value in (schema.metadata or {}).items() if key.startswith(b"wmrl.")}
