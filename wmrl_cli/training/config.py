@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from wmrl_cli.config import build_config, read_toml
 from wmrl_cli.learner.config import LearnerConfig
-from wmrl_cli.maths.online import OnlineConfig
+from wmrl_cli.maths.online import CalibratorConfig
 from wmrl_cli.maths.outcomes import RewardLadder
 from wmrl_cli.seeds import digest
 
@@ -58,7 +58,7 @@ class TrainConfig:
     checkpoint_every: int = 1
     device: str = "auto"
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
-    calibration: OnlineConfig = field(default_factory=OnlineConfig)
+    calibration: CalibratorConfig = field(default_factory=CalibratorConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     reward: RewardLadder = field(default_factory=RewardLadder)
@@ -96,7 +96,7 @@ class TrainConfig:
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
         "steps": 30,
-        "learner": {"lr": 3e-4, "warmup_steps": 5},
+        "learner": {"learning_rate": 3e-4, "warmup_steps": 5},
         "calibration": {"min_pairs": 64, "refit_every": 16},
         "sandbox": {"wall_s": 30.0, "cpu_s": 6.0, "memory_gib": 1.0},
     },

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wmrl_cli.agent.episode import Episode
 from wmrl_cli.environment import SANDBOX, WORLD_MODEL
 from wmrl_cli.errors import UnavailableError
-from wmrl_cli.learner.batch import TrainSequence
+from wmrl_cli.learner.sequences import TrainSequence
 from wmrl_cli.maths.online import OnlineCalibrator, PairGroup
 from wmrl_cli.stages.rows import score_row, trajectory_rows
 from wmrl_cli.task import Task
@@ -46,13 +45,12 @@ def run_steps(
         experience = collect(config, groups, effects)
         _refuse_if_nothing_came_back(experience)
         # One map and one weight for the whole step: those in force when it starts.
-        before = calibrator.snapshot()
         update = make_update(
             experience.predicted,
             experience.real,
             experience.is_executed,
-            score_map=before.map,
-            rho=before.rho,
+            score_map=calibrator.map,
+            rho=calibrator.rho,
             standardize=config.standardize,
         )
         trained = time.perf_counter()
@@ -64,10 +62,6 @@ def run_steps(
             **observed.metrics,
             **(learned.metrics if learned else {}),
             "anchor_share_asked": config.anchor_frac,
-            "map_version": before.map.version,
-            "map_low": before.map.range[0],
-            "map_high": before.map.range[1],
-            "rho": before.rho,
             "seconds_train": ended - trained,
             "seconds_step": time.perf_counter() - start,
         }
@@ -87,52 +81,35 @@ def training_sequences(experience: Experience, update: Update) -> list[TrainSequ
     for index, episodes in enumerate(experience.episodes):
         advantages = update.advantages[index]
         size = int((~np.isnan(advantages)).sum())
-        for episode, advantage in zip(episodes, advantages, strict=True):
-            if not np.isnan(advantage):
-                sequences.append(_sequence(episode, float(advantage), size))
+        sequences += [
+            TrainSequence.from_turns(
+                ((turn.prompt_ids, turn.response_ids, turn.logprobs) for turn in episode.turns),
+                advantage=float(advantage),
+                group_size=size,
+                group_id=experience.groups[index].group_id,
+                truncated=episode.turns[-1].finish_reason == "length",
+            )
+            for episode, advantage in zip(episodes, advantages, strict=True)
+            if not np.isnan(advantage)
+        ]
     return sequences
 
 
-def _sequence(episode: Episode, advantage: float, group_size: int) -> TrainSequence:
-    ids: list[int] = []
-    mask: list[bool] = []
-    logprobs: list[float] = []
-    for turn in episode.turns:
-        ids += [*turn.prompt_ids, *turn.response_ids]
-        mask += [False] * len(turn.prompt_ids) + [True] * len(turn.response_ids)
-        logprobs += [0.0] * len(turn.prompt_ids) + list(turn.logprobs)
-    return TrainSequence(
-        ids=ids,
-        policy_mask=mask,
-        sampler_logprobs=logprobs,
-        advantage=advantage,
-        group_size=group_size,
-        truncated=episode.turns[-1].finish_reason == "length",
-    )
-
-
 def pair_groups(experience: Experience) -> list[PairGroup]:
-    """The anchors' (predicted, real) pairs, group by group; a trajectory that either side lost is no pair."""
-    found = []
-    for group, predicted, real in zip(experience.groups, experience.simulated, experience.executed, strict=True):
-        both = [
-            (trajectory_id, p, r)
-            for trajectory_id, p, r in zip(group.trajectory_ids, predicted, real, strict=True)
-            if p is not None and r is not None and not np.isnan(p.reward) and not np.isnan(r.reward)
-        ]
-        if both:
-            found.append(
-                PairGroup(
-                    group_id=group.group_id,
-                    task_id=group.task.task_id,
-                    trajectory_ids=tuple(trajectory_id for trajectory_id, _, _ in both),
-                    predicted=np.array([p.reward for _, p, _ in both]),
-                    real=np.array([r.reward for _, _, r in both]),
-                    status_predicted=tuple(str(p.status) for _, p, _ in both),
-                    status_real=tuple(str(r.status) for _, _, r in both),
-                )
-            )
-    return found
+    """The anchors' trajectories as both scorers see them; a lost score (nan) makes no pair."""
+    return [
+        PairGroup(
+            group_id=group.group_id,
+            task_id=group.task.task_id,
+            trajectory_ids=group.trajectory_ids,
+            predicted=[one.reward for one in predicted if one is not None],
+            real=[one.reward for one in real if one is not None],
+            status_predicted=[str(one.status) for one in predicted if one is not None],
+            status_real=[str(one.status) for one in real if one is not None],
+        )
+        for group, predicted, real in zip(experience.groups, experience.simulated, experience.executed, strict=True)
+        if None not in predicted and None not in real
+    ]
 
 
 def _tables(step: int, experience: Experience, effects: Effects) -> dict[str, list[dict[str, Any]]]:

@@ -15,7 +15,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from wmrl_cli import tables
 from wmrl_cli.errors import ConfigError, TableError
+from wmrl_cli.task import Task
 from wmrl_cli.tables import ANCHOR_PAIRS, METRICS, TableKind
 from wmrl_cli.training.config import TrainConfig
 
@@ -70,10 +71,23 @@ class RunFolder:
             return
         stored = json.loads(file.read_text())
         if stored["identity"] != self.config.identity:
-            changed = _differences(stored["config"], asdict(self.config))
+            changed = _differences(stored["config"], json.loads(json.dumps(asdict(self.config))))
             raise ConfigError(
                 f"`{self.path}` holds a run of another configuration: {'; '.join(changed) or 'its format is older'}",
                 "give the same options to resume it, or choose another folder with -o",
+            )
+
+    def check_tasks(self, tasks: Sequence[Task]) -> None:
+        """Refuse to go on with other tasks, or with data that changed since the run began."""
+        file = self.path / "tasks.json"
+        digests = {task.task_id: task.digest for task in tasks}
+        if not file.exists():
+            self.write_json("tasks.json", digests)
+        elif (stored := json.loads(file.read_text())) != digests:
+            changed = sorted(name for name in stored.keys() | digests.keys() if stored.get(name) != digests.get(name))
+            raise ConfigError(
+                f"the tasks of the run in `{self.path}` changed: `{'`, `'.join(changed)}`",
+                "give the tasks that it began with, or choose another folder with -o",
             )
 
     def restore(self, learner: Saves) -> tuple[int, dict[str, Any]]:
