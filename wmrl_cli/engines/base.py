@@ -54,7 +54,12 @@ class Engine(Protocol):
 
     @property
     def digest(self) -> str:
-        """Digest of the weights and tokenizer now in force; changes when `load_weights` does."""
+        """Digest of the weights and tokenizer now in force; another one as soon as a weight changes."""
+        ...
+
+    @property
+    def context_tokens(self) -> int:
+        """The most tokens that a prompt and its reply may have together."""
         ...
 
     def generate(
@@ -75,7 +80,7 @@ class Engine(Protocol):
         """Log-probability of each choice after every prefix + suffix, normalised over that suffix's choices.
 
         `choices[s]` are the answers allowed after `suffixes[s]`. Result: for each prefix, for each suffix, an
-        array of len(choices[s]). The shared prefix is read once.
+        array of len(choices[s]), all NaN where the row is lost. The shared prefix is read once.
         """
         ...
 
