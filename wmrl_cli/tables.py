@@ -307,17 +307,13 @@ def read_table(kind: TableKind, path: Path) -> pa.Table:
         table = pq.ParquetFile(path).read()
     except (pa.ArrowException, OSError) as error:
         raise TableError(f"`{path}` is damaged: {error}", "make it again with the command that wrote it") from error
-    if not table.schema.equals(kind.schema, check_metadata=False):
-        missing = [name for name in kind.schema.names if name not in table.schema.names]
-        extra = [name for name in table.schema.names if name not in kind.schema.names]
-        wrong = f"missing {missing}, unknown {extra}" if missing or extra else "their types or order differ"
-        raise TableError(f"`{path}` does not have the columns of a `{kind.name}` table: {wrong}")
     return table
 
 
 def check_kind(kind: TableKind, path: Path) -> dict[str, Any]:
-    """The provenance of the table in `path`, after checking that it is a `kind` of our version. Raises TableError."""
-    stamp = table_stamp(path)
+    """The provenance of the table in `path`, once its kind, version and columns are right. Raises TableError."""
+    schema = read_schema(path)
+    stamp = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items() if key.startswith(b"wmrl.")}
     found, version = stamp.get("wmrl.table"), stamp.get("wmrl.version")
     if found is None:
         raise TableError(f"`{path}` was not written by wmrl", f"a `{kind.name}` table is needed here")
@@ -330,17 +326,21 @@ def check_kind(kind: TableKind, path: Path) -> dict[str, Any]:
             f"`{path}` has table version `{version}`, this wmrl reads version {VERSION}",
             f"write it again with this wmrl ({__version__}), or use the one that wrote it ({writer})",
         )
+    if not schema.equals(kind.schema, check_metadata=False):
+        missing = [name for name in kind.schema.names if name not in schema.names]
+        extra = [name for name in schema.names if name not in kind.schema.names]
+        wrong = f"missing {missing}, unknown {extra}" if missing or extra else "their types or order differ"
+        raise TableError(f"`{path}` does not have the columns of a `{kind.name}` table: {wrong}")
     return maker
 
 
-def table_stamp(path: Path) -> dict[str, str]:
-    """The schema metadata of a Parquet file, as text. Raises TableError where it is missing or unreadable."""
+def read_schema(path: Path) -> pa.Schema:
+    """The schema of a Parquet file, with its metadata. Raises TableError where it is missing or unreadable."""
     if not path.exists():
         raise TableError(f"`{path}` does not exist")
     if path.is_dir():
         raise TableError(f"`{path}` is a folder, a Parquet file is needed here")
     try:
-        schema = pq.read_schema(path)
+        return pq.read_schema(path)
     except (pa.ArrowException, OSError) as error:
         raise TableError(f"`{path}` is not a Parquet file: {error}") from error
-    return {key.decode(): value.decode() for key, value in (schema.metadata or {}).items() if key.startswith(b"wmrl.")}
