@@ -50,15 +50,23 @@ def evaluate(
 
         wmrl evaluate --model runs/first --tasks data/tasks.parquet -o after.parquet --against before.parquet
     """
-    from wmrl_cli.stages import alone
+    from wmrl_cli import jobs
+    from wmrl_cli.opening import EngineConfig
+    from wmrl_cli.report.evaluation import read_result, render_result
 
     flags: dict[str, Any] = {"samples": samples, "turns": turns, "seed": seed}
-    where = {"backend": sandbox, "slots": slots, "wall_s": wall_limit}
-    job = alone.evaluation(
-        tasks, output, model=model or "tiny", split=split, flags=flags, sandbox=where, engine=engine, url=url, device=device, force=force
+    job = jobs.evaluate_job(
+        tasks,
+        output,
+        model=model or "tiny",
+        split=split,
+        flags=flags,
+        sandbox={"backend": sandbox, "slots": slots, "wall_s": wall_limit},
+        where=EngineConfig(engine=engine or "transformers", device=device or "auto", url=url),
+        force=force,
     )
     with console.progress("evaluate", total=job.total, unit="tasks") as advance:
         for done in job.run():
             advance(done)
-    result = alone.evaluation_result(output, against)
-    console.emit(result, as_json=as_json, render=lambda: alone.render_evaluation(result))
+    result = read_result(output, against)
+    console.emit(result, as_json=as_json, render=lambda: render_result(result))

@@ -16,7 +16,7 @@ from wmrl_cli.maths.intervals import Interval, clustered_difference, clustered_m
 from wmrl_cli.maths.outcomes import Status, trajectory_reward
 from wmrl_cli.prompts.base import PromptPack
 from wmrl_cli.stages.simulate import SimulateConfig, seats_of
-from wmrl_cli.tables import EVALUATION, TASKS, rows_to_table
+from wmrl_cli.tables import EVALUATION, rows_to_table
 from wmrl_cli.task import Task
 
 
@@ -37,8 +37,6 @@ class EvaluateConfig:
 
 class Evaluate:
     """`tasks` -> `evaluation`, one row a trajectory. The draw depends on the seed and the task alone: policies share it."""
-
-    reads, writes = TASKS, EVALUATION
 
     def __init__(
         self,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wmrl_cli.environment import Outcome, Verdict
 from wmrl_cli.maths.outcomes import Status
 from wmrl_cli.seeds import digest
+
+if TYPE_CHECKING:
+    from wmrl_cli.agent.episode import Episode
 
 _OUTCOME_COLUMNS = (
     "reward",
@@ -55,3 +58,30 @@ def outcome_of(row: Mapping[str, Any]) -> Outcome:
         observation=row["feedback"],
         verdicts=tuple(Verdict(**verdict) for verdict in row["verdicts"]),
     )
+
+
+def trajectory_rows(episode: Episode, *, step: int, environment: str, policy_digest: str) -> list[dict[str, Any]]:
+    """Rows of `trajectories`, one a turn; `environment` names who answered."""
+    seat = episode.seat
+    return [
+        {
+            "trajectory_id": seat.trajectory_id,
+            "group_id": seat.group_id,
+            "task_id": seat.task.task_id,
+            "step": step,
+            "turn": number,
+            "environment": environment,
+            "prompt_ids": list(turn.prompt_ids),
+            "response_ids": list(turn.response_ids),
+            "sampler_logprobs": list(turn.logprobs),
+            "finish_reason": turn.finish_reason,
+            "text": turn.text,
+            "script": turn.script,
+            "script_digest": script_digest(turn.script),
+            "observation": turn.observation,
+            "policy_digest": policy_digest,
+            "seed": seat.seed,
+            "seconds": turn.seconds,
+        }
+        for number, turn in enumerate(episode.turns, start=1)
+    ]

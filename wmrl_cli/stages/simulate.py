@@ -14,7 +14,7 @@ from wmrl_cli.errors import TableError
 from wmrl_cli.prompts.base import PromptPack
 from wmrl_cli.seeds import row_seed
 from wmrl_cli.stages.rows import score_row, trajectory_rows
-from wmrl_cli.tables import SCORES, TASKS, TRAJECTORIES, rows_to_table
+from wmrl_cli.tables import SCORES, TRAJECTORIES, rows_to_table
 from wmrl_cli.task import Task
 
 
@@ -48,9 +48,10 @@ def seats_of(tasks: Sequence[Task], config: SimulateConfig, environment: Environ
 
 
 class Simulate:
-    """`tasks` -> `trajectories`. With one turn nobody needs to answer; with more, `environment` does after each."""
+    """`tasks` -> `trajectories`, and `scores` beside them with `with_scores`.
 
-    reads, writes = TASKS, TRAJECTORIES
+    The environment answers after each turn; with one turn and no scores asked for, nobody needs to.
+    """
 
     def __init__(
         self,
@@ -60,17 +61,19 @@ class Simulate:
         pack: PromptPack,
         environment: Environment,
         packages: tuple[str, ...] = (),
+        *,
+        with_scores: bool = True,
     ) -> None:
         self.config, self.engine, self.pack, self.packages = config, engine, pack, packages
         self.tasks = {task.task_id: task for task in tasks}
         self.turns = config.turns or pack.turns
-        self.environment = environment if self.turns > 1 else None
+        self.with_scores = with_scores
+        self.environment = environment if self.turns > 1 or with_scores else None
 
-    def __call__(self, batch: pa.Table) -> pa.Table:
-        tasks = [self.tasks[task_id] for task_id in batch.column("task_id").to_pylist()]
+    def __call__(self, batch: pa.Table) -> pa.Table | tuple[pa.Table, pa.Table]:
         config = self.config
         episodes = run_episodes(
-            seats_of(tasks, config, self.environment),
+            seats_of([self.tasks[task_id] for task_id in batch.column("task_id").to_pylist()], config, self.environment),
             engine=self.engine,
             pack=self.pack,
             turns=self.turns,
@@ -82,18 +85,21 @@ class Simulate:
             packages=self.packages,
         )
         answered = self.environment.scorer if self.environment else WORLD_MODEL
-        rows = [
-            row
-            for episode in episodes
-            for row in trajectory_rows(episode, step=0, environment=answered, policy_digest=self.engine.digest)
-        ]
-        return rows_to_table(TRAJECTORIES, rows)
+        trajectories, scores = [], []
+        for episode in episodes:
+            rows = trajectory_rows(episode, step=0, environment=answered, policy_digest=self.engine.digest)
+            trajectories += rows
+            scores += [
+                score_row(turn.outcome, scorer=answered, trajectory=row)
+                for turn, row in zip(episode.turns, rows, strict=True)
+                if turn.outcome is not None
+            ]
+        table = rows_to_table(TRAJECTORIES, trajectories)
+        return (table, rows_to_table(SCORES, scores)) if self.with_scores else table
 
 
 class Score:
     """`trajectories` -> `scores` by an environment: the world model, on anybody's logged scripts."""
-
-    reads, writes = TRAJECTORIES, SCORES
 
     def __init__(self, tasks: Sequence[Task], environment: Environment) -> None:
         self.tasks, self.environment = {task.task_id: task for task in tasks}, environment

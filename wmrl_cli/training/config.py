@@ -11,6 +11,8 @@ from wmrl_cli.config import build_config, read_toml
 from wmrl_cli.learner.config import LearnerConfig
 from wmrl_cli.maths.online import CalibratorConfig
 from wmrl_cli.maths.outcomes import RewardLadder
+from wmrl_cli.presets import PRESETS
+from wmrl_cli.sandbox.config import SandboxConfig
 from wmrl_cli.seeds import digest
 
 
@@ -25,18 +27,6 @@ class RolloutConfig:
     def __post_init__(self) -> None:
         if self.turns is not None and not 1 <= self.turns <= 4:
             raise ValueError(f"`turns` must lie in 1 to 4: got {self.turns}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SandboxConfig:
-    """How scripts are really executed."""
-
-    backend: str = "auto"  # auto | docker | bubblewrap | unsafe-process | unsafe-fork
-    slots: int = 2  # scripts that run at once
-    wall_s: float = 30.0
-    cpu_s: float | None = None
-    memory_gib: float = 2.0
-    cpus: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,23 +79,6 @@ class TrainConfig:
             del values[name]
         del values["sandbox"]["slots"]
         return digest(values)
-
-
-# The embedded model is three orders of magnitude smaller than the paper's: it needs a larger learning rate, and a
-# run of a few dozen steps would never leave the paper's warm-up of 200 pairs. docs/decisions.md has the measurements.
-PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {
-        "steps": 30,
-        "learner": {"learning_rate": 3e-4, "warmup_steps": 5},
-        "calibration": {"min_pairs": 64, "refit_every": 16},
-        "sandbox": {"wall_s": 30.0, "cpu_s": 6.0, "memory_gib": 1.0},
-    },
-    "paper": {
-        "checkpoint_every": 5,
-        "rollout": {"turns": 4, "max_new_tokens": 4096},
-        "sandbox": {"wall_s": 1200.0, "memory_gib": 32.0, "cpus": 8.0},
-    },
-}
 
 
 def train_config(preset: str, file: Path | None, flags: Mapping[str, Any]) -> TrainConfig:

@@ -26,7 +26,7 @@ from wmrl_cli.training.config import TrainConfig
 from wmrl_cli.training.experience import Effects, Experience, Scored, collect
 from wmrl_cli.training.plan import plan_step
 from wmrl_cli.training.run_folder import RunFolder
-from wmrl_cli.training.step_metrics import experience_metrics, metrics_row, speed_up
+from wmrl_cli.training.step_metrics import experience_metrics, learner_metrics, metrics_row, speed_up
 from wmrl_cli.training.update import Update, make_update
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def run_steps(
         values = {
             **experience_metrics(experience, update, slots=config.sandbox.slots),
             **observed.metrics,
-            **(learned.metrics if learned else {}),
+            **(learner_metrics(learned) if learned else {}),
             "anchor_share_asked": config.anchor_frac,
             "seconds_train": ended - trained,
             "seconds_step": time.perf_counter() - start,

@@ -14,8 +14,10 @@ from wmrl_cli.benchmarks import load_tasks
 from wmrl_cli.config import read_toml
 from wmrl_cli.engines.models import resolve_model
 from wmrl_cli.errors import ConfigError
+from wmrl_cli.opening import split_of
+from wmrl_cli.presets import PRESETS
 from wmrl_cli.task import TRAIN, Task
-from wmrl_cli.training.config import PRESETS, TrainConfig, train_config
+from wmrl_cli.training.config import TrainConfig, train_config
 from wmrl_cli.training.run_folder import RunFolder
 
 Advance = Callable[[int, str], None]
@@ -61,7 +63,6 @@ def train_run(config: TrainConfig, tasks_file: Path | None, output: Path, advanc
 def training_tasks(tasks_file: Path | None, output: Path) -> list[Task]:
     """The tasks to train on: those of `tasks_file`, else the offline suite, prepared below the run folder."""
     from wmrl_cli.benchmarks.offline import prepare_offline
-    from wmrl_cli.training.start import split_of
 
     source = tasks_file or output / "data" / "tasks.parquet"
     if tasks_file is None and not source.exists():

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from wmrl_cli.learner.sequences import StepStats
 from wmrl_cli.tables import METRICS
 from wmrl_cli.training.experience import Experience, Scored
 from wmrl_cli.training.update import Floats, Update
@@ -44,6 +45,22 @@ def experience_metrics(experience: Experience, update: Update, *, slots: int) ->
         "seconds_if_all_executed": None if per_script is None else per_script * scripts / slots,
         "gpu_seconds": float(sum(o.gpu_s or 0.0 for o in _outcomes(experience.executed))),
         **{f"seconds_{name}": value for name, value in experience.seconds.items()},
+    }
+
+
+def learner_metrics(stats: StepStats) -> dict[str, Any]:
+    """The learner's numbers under the names of the `metrics` table."""
+    return {
+        "loss": stats.loss,
+        "kl": stats.kl,
+        "entropy": stats.entropy,
+        "clip_share": stats.clip_share,
+        "gradient_norm": stats.grad_norm,
+        "learning_rate": stats.learning_rate,
+        "sampler_logprob_diff_mean": stats.sampler_difference,
+        "sampler_logprob_diff_max": stats.sampler_difference_max,
+        "effective_sample_share": stats.effective_sample_size,
+        "truncated_share": stats.truncated / stats.sequences if stats.sequences else None,
     }
 
 
