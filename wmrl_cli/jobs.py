@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from wmrl_cli import runner
-from wmrl_cli.benchmarks import load_tasks
+from wmrl_cli.benchmarks.suites import load_tasks
 from wmrl_cli.config import build_config
 from wmrl_cli.engines.models import resolve_model
 from wmrl_cli.maths.outcomes import RewardLadder

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from wmrl_cli.benchmarks import load_tasks
+from wmrl_cli.benchmarks.suites import load_tasks
 from wmrl_cli.config import read_toml
 from wmrl_cli.engines.models import resolve_model
 from wmrl_cli.errors import ConfigError
