@@ -11,6 +11,7 @@ from wmrl_cli.task import Task
 EXPERTS = ("dependencies", "api", "data", "shapes", "compute", "runtime", "submission", "quality")
 QUALITY = "quality"
 DECILES = tuple("0123456789")  # quality's answers: the tenth of the leaderboard that the script reaches, 9 = best
+VERDICT_START = '{"verdict":"'  # how every JSON answer begins
 
 Message = dict[str, str]  # {"role": ..., "content": ...}
 
@@ -20,8 +21,9 @@ class ExpertQuestion:
     """How one expert is asked and what it may answer.
 
     `choice`: one of `choices` is the whole answer; the first means that the script passes, the others name
-    the failure (an exception class, or a status such as `timeout`); quality chooses among DECILES.
-    `json`: a document that `schema` allows, with the key `verdict` first.
+    the failure (an exception class, or a status such as `timeout`); quality always chooses among DECILES.
+    `json`: a document that `schema` allows, which starts with VERDICT_START and one of two verdicts, the first
+    of which means that the script passes, and may go on with `line`, `error_class` and `output`.
     """
 
     name: str
@@ -29,6 +31,17 @@ class ExpertQuestion:
     choices: tuple[str, ...] = ()
     schema: Mapping[str, Any] | None = None
     max_new_tokens: int = 1
+
+    def __post_init__(self) -> None:
+        if (self.kind == "json") != (self.schema is not None) or (self.kind == "choice") != (len(self.choices) > 1):
+            raise ValueError(f"expert `{self.name}` needs choices or a schema, as its kind says: got {self}")
+        if self.name == QUALITY and self.choices != DECILES:
+            raise ValueError(f"the quality expert chooses among {DECILES}: got {self}")
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """The answers that can be told apart by one token each; the first means that the script passes."""
+        return self.choices if self.schema is None else tuple(self.schema["properties"]["verdict"]["enum"])
 
 
 class Renderer(Protocol):

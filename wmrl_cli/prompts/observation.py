@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 
 from wmrl_cli.maths.outcomes import Status
-from wmrl_cli.prompts.base import Renderer
 
+_CLASS_NAME = re.compile(r"([A-Za-z_]\w*\.)*[A-Z]\w*")
 SCRIPT_NAME = "solution.py"  # as it stands in every traceback
 
 _SENTENCES = {
@@ -95,30 +94,10 @@ def traceback_text(script: str, output: str, error_class: str | None, line: int 
         frames.append(f'  File "{SCRIPT_NAME}", line {line}, in <module>')
         if text := source[line - 1].strip():
             frames.append(f"    {text}")
-    name = error_class or "Exception"
+    name = error_class if error_class and _CLASS_NAME.fullmatch(error_class) else "Exception"
     last = output.splitlines()[-1] if output else ""
     named = last.startswith(name) or re.match(r"[\w.]+(Error|Exception|Warning|Interrupt)\b", last)
     return "\n".join([*frames, last if named else f"{name}: {last}" if last else name])
-
-
-def cut_observation(text: str, tokenizer: Renderer, limit: int) -> str:
-    """`text` in at most `limit` tokens: a third from its head, the rest from its tail: errors end with their cause."""
-    ids = tokenizer.encode(text, add_special_tokens=False)
-    room = limit
-    while len(ids) > limit:
-        short = _head_and_tail(ids, tokenizer, room)
-        if room <= 0 or len(tokenizer.encode(short, add_special_tokens=False)) <= limit:
-            return short
-        room -= max(1, room // 16)
-    return text
-
-
-def _head_and_tail(ids: Sequence[int], tokenizer: Renderer, room: int) -> str:
-    head, tail = room // 3, room - room // 3
-    left_out = len(ids) - head - tail
-    ends = [tokenizer.decode(part, skip_special_tokens=False) for part in (ids[:head], ids[len(ids) - tail :])]
-    first, last = (end.strip("\ufffd") for end in ends)  # a cut may fall inside a character
-    return f"{first}\n[... {left_out} tokens left out ...]\n{last}" if room > 0 else ""
 
 
 def _tidy(text: str) -> str:

@@ -85,15 +85,15 @@ class StandardPack:
 
     def feedback(self, observation: str) -> str:
         return (
-            f"This came of your script:\n\n{_harmless(observation)}\n\n"
+            f"This came of your script:\n\n{observation}\n\n"
             "Now hand in the next script, whole again: the best one so far with one change."
         )
 
     def judge_prefix(self, tokenizer: Renderer, task: Task, script: str, packages: Sequence[str]) -> str:
         limits = f"Limits of the sandbox: {self._limits()}, no network."
-        shown = f"The script, with line numbers:\n{_harmless(numbered(script))}"
+        shown = f"The script, with line numbers:\n{numbered(script)}"
         shared = "\n\n".join([*_task_parts(task), _packages_part(packages), limits, shown])
-        return _render_judge(tokenizer, f"{shared}\n\n{_MARKER}").rpartition(_MARKER)[0]
+        return _render_judge(tokenizer, f"{_harmless(shared)}\n\n{_MARKER}").rpartition(_MARKER)[0]
 
     def judge_suffix(self, tokenizer: Renderer, expert: ExpertQuestion) -> str:
         start = '{"decile": "' if expert.kind == "choice" else ""
@@ -118,13 +118,13 @@ def _render_judge(tokenizer: Renderer, content: str) -> str:
 
 def _task_parts(task: Task) -> list[str]:
     """Description, metric, data and contract; only description and data have a budget."""
-    description = cut_to(_harmless(task.description.strip()), DESCRIPTION_TOKENS, note="[... description cut]")
+    description = cut_to(task.description.strip(), DESCRIPTION_TOKENS, note="[... description cut]")
     data = inventory_text(task.inventory, folder=DATA_FOLDER, budget=INVENTORY_TOKENS)
     return [
         f"Task `{task.task_id}` ({task.category})\n{description}",
         f"Metric: {task.metric}, {_DIRECTIONS[task.higher_is_better]}.",
-        f"Data files\n{_harmless(data)}",
-        _harmless(_contract_part(task)),
+        f"Data files\n{data}",
+        _contract_part(task),
     ]
 
 

@@ -1,1 +1,7 @@
-"""The eight experts and how their verdicts become a status, a score and an observation."""
+"""The world model: eight experts on one frozen language model, in the sandbox's place."""
+
+from __future__ import annotations
+
+from wmrl_cli.world_model.world_model import WorldModel
+
+__all__ = ["WorldModel"]
