@@ -15,6 +15,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 LINE_EVERY_S = 5.0  # between two progress lines where stderr is no terminal
+UNBROKEN = 10_000  # columns
 
 
 @dataclass
@@ -59,7 +60,8 @@ def emit(result: Mapping[str, Any], *, as_json: bool, render: Callable[[], Rende
         stdout.file.write(json.dumps(plain(result), allow_nan=False) + "\n")
         stdout.file.flush()
         return
-    stdout.print(render() if render else key_values(result), soft_wrap=True)
+    width = None if stdout.is_terminal else UNBROKEN  # a pipe or a file gets whole lines
+    stdout.print(render() if render else key_values(result), width=width, soft_wrap=True)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> Table:
