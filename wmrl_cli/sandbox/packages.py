@@ -28,7 +28,8 @@ def installed_packages(python: str | Path | None = None) -> tuple[str, ...]:
     if python is None or Path(python) == Path(sys.executable):
         return _own_packages()
     try:
-        listing = subprocess.run([str(python), "-I", "-c", _LIST], capture_output=True, text=True, timeout=60, check=True)
+        command = [str(python), "-I", "-c", _LIST]
+        listing = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
         return package_lines(tuple(pair) for pair in json.loads(listing.stdout))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise UnavailableError(
@@ -42,6 +43,6 @@ def _own_packages() -> tuple[str, ...]:
 
 
 def package_lines(pairs: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """`name==version` for each (name, version) pair, lower-case names, sorted, without nameless ones and our own tools."""
+    """`name==version` for each (name, version), lower-case names, sorted, without nameless ones and our own tools."""
     named = {str(name).lower(): str(version) for name, version in pairs if name}
     return tuple(f"{name}=={version}" for name, version in sorted(named.items()) if name not in _OURS)

@@ -1,0 +1,37 @@
+"""A script that looks at its own sandbox: a leak is found before the first real script runs."""
+
+from __future__ import annotations
+
+import json
+
+PROBE = """
+import json, os, socket
+def can(act):
+    try:
+        act()
+    except OSError:
+        return False
+    return True
+def status(name):
+    return next(line.split()[1] for line in open("/proc/self/status") if line.startswith(name + ":"))
+print(json.dumps({
+    "is root": os.getuid() == 0 or os.geteuid() == 0,
+    "has capabilities": int(status("CapEff"), 16) != 0,
+    "may gain privileges": status("NoNewPrivs") != "1",
+    "writes its input": can(lambda: open("input/probe", "w")),
+    "writes the root folder": can(lambda: open("/probe", "w")),
+    "sees other processes": sum(name.isdigit() for name in os.listdir("/proc")) > 8,
+    "sees network interfaces": any(name != "lo" for _, name in socket.if_nameindex()),
+    "reads /etc/shadow": can(lambda: open("/etc/shadow").read()),
+    "lacks a work folder": not can(lambda: open("probe", "w")),
+}))
+"""
+
+
+def read_probe(stdout: str) -> list[str]:
+    """What the probe found wrong, in words; its own silence is wrong too."""
+    try:
+        found = json.loads(stdout.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        return ["the probe printed nothing readable"]
+    return [name for name, wrong in found.items() if wrong]

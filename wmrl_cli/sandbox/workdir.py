@@ -1,0 +1,57 @@
+"""The work folder of one run: made fresh, watched, and gone afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from wmrl_cli.sandbox.base import Job
+from wmrl_cli.sandbox.collect import Collected, collect_submission, remove_tree
+from wmrl_cli.sandbox.owner import is_dead, owner_name
+
+SCRIPT = "solution.py"
+
+
+@dataclass(frozen=True)
+class WorkFolder:
+    """An open work folder; `descriptor` keeps pointing at it whatever happens to its path."""
+
+    path: Path
+    descriptor: int
+
+    def collect(self, job: Job) -> Collected:
+        return collect_submission(self.descriptor, job.submission, job.limits.submission_bytes)
+
+
+@contextlib.contextmanager
+def work_folder(root: Path, job: Job, *, uid: int | None = None) -> Iterator[WorkFolder]:
+    """A fresh folder below `root` that holds the script, owned by `uid` where given. Raises OSError."""
+    parent = root / owner_name()
+    parent.mkdir(mode=0o700, exist_ok=True)
+    path = Path(tempfile.mkdtemp(prefix="run-", dir=parent))
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        (path / SCRIPT).write_bytes(job.script.encode(errors="surrogatepass"))
+        if uid is not None:
+            os.chown(path / SCRIPT, uid, uid)
+            os.chown(path, uid, uid)
+        yield WorkFolder(path, descriptor)
+    finally:
+        os.close(descriptor)
+        remove_tree(path)
+        with contextlib.suppress(OSError):  # another run of ours may still use it
+            parent.rmdir()
+
+
+def sweep_folders(root: Path) -> int:
+    """Remove the work folders of dead owners; returns how many runs they held."""
+    removed = 0
+    for folder in root.iterdir() if root.is_dir() else ():
+        if is_dead(folder.name):
+            removed += sum(1 for _ in folder.iterdir())
+            remove_tree(folder)
+    return removed
