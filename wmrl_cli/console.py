@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,6 @@ class Settings:
 
 
 settings = Settings()
-stdout = Console(highlight=False, emoji=False)
 stderr = Console(stderr=True, highlight=False, emoji=False)
 
 
@@ -57,11 +57,11 @@ def error(message: str, hint: str | None = None) -> None:
 def emit(result: Mapping[str, Any], *, as_json: bool, render: Callable[[], RenderableType] | None = None) -> None:
     """The result on stdout: one JSON object, or what `render` returns, by default a line for each key."""
     if as_json:
-        stdout.file.write(json.dumps(plain(result), allow_nan=False) + "\n")
-        stdout.file.flush()
+        sys.stdout.write(json.dumps(plain(result), allow_nan=False) + "\n")
+        sys.stdout.flush()
         return
-    width = None if stdout.is_terminal else UNBROKEN  # a pipe or a file gets whole lines
-    stdout.print(render() if render else key_values(result), width=width, soft_wrap=True)
+    width = None if sys.stdout.isatty() else UNBROKEN  # a pipe or a file gets whole lines
+    Console(highlight=False, emoji=False, width=width).print(render() if render else key_values(result))
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> Table:
