@@ -145,7 +145,9 @@ def fit_isotonic(
         return ScoreMap.identity()
     model = IsotonicRegression(increasing=True, y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(x, y, mass)
     # Pooling leaves residues of one unit in the last place between equal blocks; a map may not fall.
-    return ScoreMap(np.asarray(model.X_thresholds_, float), np.maximum.accumulate(np.asarray(model.y_thresholds_, float)), version)
+    return ScoreMap(
+        np.asarray(model.X_thresholds_, float), np.maximum.accumulate(np.asarray(model.y_thresholds_, float)), version
+    )
 
 
 def fit_centred(predicted: npt.ArrayLike, real: npt.ArrayLike, *, version: int = 1) -> ScoreMap:

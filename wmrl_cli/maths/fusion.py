@@ -163,4 +163,5 @@ def fuse_weights(executed: npt.ArrayLike, valid_counts: npt.ArrayLike, rho: floa
     if is_executed[counts_in].all() or not is_executed[counts_in].any():
         return counts_in.astype(float)  # exactly 1, not K times a rounded share
     precision = np.where(is_executed, 1.0, 1.0 / rho) * counts_in
-    return counts_in.sum() * precision / precision.sum()
+    weights: Floats = counts_in.sum() * precision / precision.sum()
+    return weights

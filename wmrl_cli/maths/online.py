@@ -162,7 +162,9 @@ class OnlineCalibrator:
         if self.config.debias:
             self.map = fit_isotonic(self._predicted, self._real, version=self.map.version + 1)
             if self.map.is_flat:
-                self.note = "the map is flat: the world model's order is useless, and simulated groups have no advantage"
+                self.note = (
+                    "the map is flat: the world model's order is useless, and simulated groups have no advantage"
+                )
         if self.eta2_cal is None:
             self._end_warm_up()
 
@@ -243,7 +245,8 @@ def _pairs(step: int, group: PairGroup, score_map: ScoreMap) -> list[dict[str, A
             "status_predicted": str(group.status_predicted[i]),
             "status_real": str(group.status_real[i]),
         }
-        for i in np.flatnonzero(np.isfinite(predicted) & np.isfinite(real))
+        for i in range(len(predicted))
+        if np.isfinite(predicted[i]) and np.isfinite(real[i])
     ]
 
 
