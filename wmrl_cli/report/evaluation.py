@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from rich.console import Group, RenderableType
 
 from wmrl_cli import console
@@ -16,15 +17,18 @@ from wmrl_cli.tables import EVALUATION, read_table
 def read_result(path: Path, against: Path | None) -> dict[str, Any]:
     """The evaluation in `path`, with its difference from `against`, as one JSON-ready value."""
     table = read_table(EVALUATION, path)
-    result = {"evaluation": str(path), "policy": table.column("policy")[0].as_py() if table.num_rows else None, **asdict(summarise(table))}
+    policy = table.column("policy")[0].as_py() if table.num_rows else None
+    result = {"evaluation": str(path), "policy": policy, **_summary(table)}
     if against is not None:
         other = read_table(EVALUATION, against)
-        result |= {
-            "against": str(against),
-            "before": asdict(summarise(other)),
-            "difference": {name: asdict(interval) for name, interval in compare(table, other).items()},
-        }
+        difference = {name: interval._asdict() for name, interval in compare(table, other).items()}
+        result |= {"against": str(against), "before": _summary(other), "difference": difference}
     return result
+
+
+def _summary(table: pa.Table) -> dict[str, Any]:
+    summary = summarise(table)
+    return {**asdict(summary), "overall": {name: interval._asdict() for name, interval in summary.overall.items()}}
 
 
 def render_result(result: dict[str, Any]) -> RenderableType:
