@@ -1,0 +1,312 @@
+"""The `offline` suite: small prediction tasks cut from real data that Python packages ship.
+
+A task is an `OfflineSpec` (one TOML file in `tasks/offline/`) and `build_task` makes its folders::
+
+    spec = load_specs()["penguin-species"]
+    task = build_task(spec, Path("out"), root=Path("out"), scores=(0.9, 0.8))
+
+Variants of a task, for experiments that need many different ones, are specs too::
+
+    variant = dataclasses.replace(
+        spec, task_id="penguin-species-v7", columns=("bill_length_mm", "island", "sex"), rows=240,
+        id_column="Id", target_name="kind", rename={"island": "place"}, missing=0.1, seed=7,
+    )
+    task = build_task(variant, Path("variants/v7"), root=Path("variants"), scores=scores)
+
+`columns` takes a subset of the data set's columns, `rename` and `target_name` give them other names, `missing`
+empties a share of the cells of `missing_columns` (all columns when empty), `binned` turns numbers into the
+words low, mid, high, and `seed` decides rows, split and cells. Everything is drawn from hashes, so a spec
+gives the same bytes with every version of NumPy. `scores` is the task's leaderboard;
+`portfolio.reference_scores` measures one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from wmrl_cli.benchmarks.inventory import take_inventory
+from wmrl_cli.benchmarks.metrics import LABEL, METRICS, PROBABILITY
+from wmrl_cli.benchmarks.sources import Source, load_source
+from wmrl_cli.benchmarks.suites import check_board, folder_digest
+from wmrl_cli.config import build_config
+from wmrl_cli.errors import ConfigError, StageError
+from wmrl_cli.names import unknown_name
+from wmrl_cli.tables import TASKS, provenance, rows_to_table, write_table
+from wmrl_cli.task import Contract, Leaderboard, Task
+
+SUITE = "offline"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfflineSpec:
+    """How one task is cut from a data set; the fields of a TOML file in `tasks/offline/`."""
+
+    task_id: str
+    title: str
+    about: str  # what the rows are, a sentence or two for the agent
+    source: str  # package:item, see `sources.load_source`
+    licence: str  # of the data, for people
+    split: str  # train | held_out
+    category: str  # tabular | text | image
+    metric: str
+    target: str  # the data set's own name of the column to predict
+    target_name: str = ""  # its name in the task; empty: `target`
+    positive: str = ""  # the target's value that counts as 1; for metrics of a probability
+    columns: tuple[str, ...] = ()  # features, by the data set's own names; empty with images
+    rename: Mapping[str, str] = field(default_factory=dict)  # own name -> name in the task
+    id_column: str = "id"
+    id_prefix: str = ""  # makes ids text, such as P0012
+    rows: int = 1500  # at most; train and test together
+    test_share: float = 0.3
+    missing: float = 0.0  # share of cells emptied on purpose, besides those that are empty in the data
+    missing_columns: tuple[str, ...] = ()
+    binned: tuple[str, ...] = ()  # numbers cut at their terciles into low, mid, high
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise ValueError(unknown_name("metric", self.metric, METRICS)[0])
+        if self.split not in ("train", "held_out") or self.category not in ("tabular", "text", "image"):
+            raise ValueError(f"split and category of `{self.task_id}` are not known: `{self.split}`, `{self.category}`")
+        if (METRICS[self.metric].prediction == PROBABILITY) != bool(self.positive):
+            raise ValueError(f"`{self.task_id}`: `positive` belongs to metrics of a probability, and only to them")
+        for name, known in (("missing_columns", self.columns), ("binned", self.columns), ("rename", self.columns)):
+            if unknown := set(getattr(self, name)) - set(known):
+                raise ValueError(f"`{self.task_id}`: `{name}` names columns that it does not have: {sorted(unknown)}")
+
+    @property
+    def target_out(self) -> str:
+        return self.target_name or self.target
+
+
+def tasks_folder() -> Path:
+    """The `tasks/` data: inside an installed wheel as `wmrl_cli/_tasks`, in a checkout beside the package."""
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package / "_tasks", package.parent / "tasks"):
+        if (folder / SUITE).is_dir():
+            return folder
+    raise StageError(f"the task specifications are not beside the package `{package}`", "install wmrl-cli again")
+
+
+def load_specs() -> dict[str, OfflineSpec]:
+    """All specs of the suite by task id, training tasks first. Raises ConfigError for a wrong file."""
+    specs = []
+    for path in sorted((tasks_folder() / SUITE).glob("*.toml")):
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        lists = {name: tuple(values[name]) for name in ("columns", "missing_columns", "binned") if name in values}
+        specs.append(build_config(OfflineSpec, {"task_id": path.stem, **values, **lists}, where=str(path)))
+    return {spec.task_id: spec for spec in sorted(specs, key=lambda spec: (spec.split != "train", spec.task_id))}
+
+
+def load_board(task_id: str) -> tuple[float, ...]:
+    """The stored scores of the reference solutions on this task, in the metric's unit. Raises StageError."""
+    path = tasks_folder() / SUITE / "leaderboards" / f"{task_id}.json"
+    try:
+        return tuple(json.loads(path.read_text())["scores"])
+    except OSError as error:
+        raise StageError(f"task `{task_id}` has no stored leaderboard", "python scripts/build_leaderboards.py makes them") from error
+
+
+def prepare_offline(out_dir: Path, tasks: Iterable[str] | None = None) -> pa.Table:
+    """Write the suite's folders and `tasks.parquet` into `out_dir`; returns the table.
+
+    `tasks` picks some of them by name. Raises ConfigError for an unknown name, UnavailableError where the
+    package that ships the data is not installed.
+    """
+    specs = load_specs()
+    names = list(specs) if tasks is None else list(dict.fromkeys(tasks))
+    for name in names:
+        if name not in specs:
+            raise ConfigError(*unknown_name("task", name, specs))
+    if not names:
+        raise ConfigError("no task is asked for", "leave `--tasks` out for all of them")
+    rows = [
+        build_task(specs[name], out_dir / SUITE / name, root=out_dir, scores=load_board(name)).to_row()
+        for name in specs
+        if name in names
+    ]
+    table = rows_to_table(TASKS, rows)
+    stamp = provenance("prepare-tasks", config={"suite": SUITE, "tasks": names}, digests=[row["digest"] for row in rows])
+    write_table(TASKS, table, out_dir / "tasks.parquet", provenance=stamp)
+    return table
+
+
+def build_task(spec: OfflineSpec, folder: Path, *, root: Path, scores: Sequence[float], source: Source | None = None) -> Task:
+    """Write `folder`/public and `folder`/private (answers.csv, mode 0600) and return the task.
+
+    `root` is the folder of the tasks table, `scores` the leaderboard, `source` a data set that is already
+    loaded (read by name when None). An existing folder is replaced.
+    """
+    metric = METRICS[spec.metric]
+    check_board(spec.task_id, "reference", tuple(scores), higher_is_better=metric.higher_is_better)
+    frame, images = _select(spec, source or load_source(spec.source))
+    is_test = _split(spec, frame[spec.target_out])
+    shutil.rmtree(folder, ignore_errors=True)
+    public, private = folder / "public", folder / "private"
+    public.mkdir(parents=True)
+    private.mkdir(mode=0o700)
+    train, test = frame[~is_test], frame[is_test]
+    answers = test[[spec.id_column, spec.target_out]]
+    _check_answers(spec, train[spec.target_out], answers[spec.target_out])
+    train.to_csv(public / "train.csv", index=False)
+    test.drop(columns=spec.target_out).to_csv(public / "test.csv", index=False)
+    sample = answers.assign(**{spec.target_out: _uninformed(spec, train[spec.target_out])})
+    sample.to_csv(public / "sample_submission.csv", index=False)
+    if images is not None:
+        np.save(public / "train_images.npy", images[~is_test])
+        np.save(public / "test_images.npy", images[is_test])
+    description = describe(spec, train, test, images)
+    (public / "description.md").write_text(description, encoding="utf-8")
+    descriptor = os.open(private / "answers.csv", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+        answers.to_csv(file, index=False)
+    contract = Contract(
+        file="submission.csv",
+        id_column=spec.id_column,
+        target_columns=(spec.target_out,),
+        rows=len(test),
+        prediction=metric.prediction,
+    )
+    return Task(
+        task_id=spec.task_id,
+        suite=SUITE,
+        split=spec.split,
+        category=spec.category,
+        metric=spec.metric,
+        higher_is_better=metric.higher_is_better,
+        description=description,
+        inventory=take_inventory(public),
+        contract=contract,
+        public_dir=public.relative_to(root).as_posix(),
+        private_dir=private.relative_to(root).as_posix(),
+        leaderboards=(Leaderboard(name="reference", scores=tuple(map(float, scores))),),
+        digest=folder_digest(public, private),
+        root=root,
+    )
+
+
+def uniforms(count: int, *key: object) -> npt.NDArray[np.float64]:
+    """`count` numbers in [0, 1) that depend on the key alone, not on a library's generator."""
+    stream = hashlib.shake_256(json.dumps([str(part) for part in key]).encode()).digest(8 * count)
+    return (np.frombuffer(stream, dtype="<u8") >> 11) / 2.0**53
+
+
+def _select(spec: OfflineSpec, source: Source) -> tuple[pd.DataFrame, npt.NDArray[np.uint8] | None]:
+    """The task's rows in a drawn order, with its own column names; the images in the same order."""
+    if unknown := [name for name in (*spec.columns, spec.target) if name not in source.frame]:
+        raise ConfigError(f"data source `{spec.source}` has no column `{unknown[0]}`", f"it has {list(source.frame.columns)}")
+    usable = np.flatnonzero(source.frame[spec.target].notna())
+    order = usable[np.argsort(uniforms(len(usable), spec.task_id, spec.seed, "rows"), kind="stable")][: spec.rows]
+    raw = source.frame.iloc[order]
+    columns: dict[str, Any] = {}
+    for name in spec.columns:
+        values = raw[name].reset_index(drop=True)
+        values = _as_words(values) if name in spec.binned else _tidy(values)
+        if spec.missing and (not spec.missing_columns or name in spec.missing_columns):
+            values = values.where(uniforms(len(values), spec.task_id, spec.seed, "missing", name) >= spec.missing)
+        columns[spec.rename.get(name, name)] = values
+    target = raw[spec.target].reset_index(drop=True)
+    columns[spec.target_out] = (target.astype(str) == spec.positive).astype(int) if spec.positive else _tidy(target)
+    numbers = np.argsort(uniforms(len(raw), spec.task_id, spec.seed, "ids"), kind="stable") + 1
+    ids = [f"{spec.id_prefix}{number:05d}" for number in numbers] if spec.id_prefix else numbers
+    frame = pd.DataFrame({spec.id_column: ids, **columns})
+    if len(frame.columns) != len(spec.columns) + 2:
+        raise ConfigError(f"two columns of task `{spec.task_id}` have the same name: {list(columns)}")
+    return frame, None if source.images is None else source.images[order]
+
+
+def _tidy(values: pd.Series) -> pd.Series:
+    """Floats with six significant digits, categories as plain text, other values as they are."""
+    if pd.api.types.is_float_dtype(values):
+        return values.map(lambda value: float(f"{value:.6g}"))
+    if isinstance(values.dtype, pd.CategoricalDtype) or values.dtype == object:
+        return values.map(lambda value: " ".join(str(value).split()), na_action="ignore").astype(object)
+    return values
+
+
+def _as_words(values: pd.Series) -> pd.Series:
+    low, high = values.quantile([1 / 3, 2 / 3])
+    words = np.where(values <= low, "low", np.where(values <= high, "mid", "high"))
+    return pd.Series(words, dtype=object).where(values.notna().to_numpy())
+
+
+def _split(spec: OfflineSpec, target: pd.Series) -> npt.NDArray[np.bool_]:
+    """Which rows are the test set: `test_share` of them, and of each class where the target has classes."""
+    draw = uniforms(len(target), spec.task_id, spec.seed, "split")
+    classes = np.zeros(len(target)) if METRICS[spec.metric].prediction == "number" else target.to_numpy()
+    is_test = np.zeros(len(target), dtype=bool)
+    for label in pd.unique(classes):
+        members = np.flatnonzero(classes == label)
+        is_test[members[np.argsort(draw[members], kind="stable")][: max(1, round(spec.test_share * len(members)))]] = True
+    return is_test
+
+
+def _check_answers(spec: OfflineSpec, train: pd.Series, answers: pd.Series) -> None:
+    if METRICS[spec.metric].prediction == LABEL and set(train) != set(answers):
+        raise ConfigError(f"task `{spec.task_id}` has classes without both training and test rows", "use more rows, or fewer classes")
+    if METRICS[spec.metric].prediction == PROBABILITY and not set(train) == set(answers) == {0, 1}:
+        raise ConfigError(f"no row of task `{spec.task_id}` has the positive value `{spec.positive}`, or all have")
+
+
+def _uninformed(spec: OfflineSpec, train: pd.Series) -> Any:
+    """What a sample submission predicts everywhere: the most frequent class, one half, or the mean."""
+    match METRICS[spec.metric].prediction:
+        case "label":
+            return train.mode().iloc[0]
+        case "probability":
+            return 0.5
+        case _:
+            return float(f"{train.mean():.6g}")
+
+
+def describe(spec: OfflineSpec, train: pd.DataFrame, test: pd.DataFrame, images: npt.NDArray[np.uint8] | None) -> str:
+    """The task's `description.md`: goal, files, columns, metric and what to submit."""
+    metric, target = METRICS[spec.metric], spec.target_out
+    features = [name for name in test.columns if name not in (spec.id_column, target)]
+    goal = {
+        "label": f"Predict the class `{target}` of each row of `input/test.csv`.",
+        "probability": f"Predict, for each row of `input/test.csv`, the probability that `{target}` is 1 ({spec.positive}).",
+        "number": f"Predict the number `{target}` of each row of `input/test.csv`.",
+    }[metric.prediction]
+    lines = [f"# {spec.title}", "", spec.about, "", "## Goal", goal, "", "## Files"]
+    lines += [f"- `input/train.csv`: {len(train)} rows, with `{target}`", f"- `input/test.csv`: {len(test)} rows, without it"]
+    if images is not None:
+        height, width = images.shape[1:]
+        lines += [
+            f"- `input/train_images.npy`, `input/test_images.npy`: uint8 grey images of {height} x {width}, "
+            f"highest value {int(images.max())}, in the order of the rows of the CSV files"
+        ]
+    lines += ["- `input/sample_submission.csv`: the form of a submission", "", "## Columns", f"- `{spec.id_column}`: id of the row"]
+    lines += [f"- `{name}`: {_column_words(train[name])}" for name in features]
+    lines += [f"- `{target}`: to be predicted; {_column_words(train[target])}", "", "## Evaluation"]
+    lines += [f"{metric.words[0].upper()}{metric.words[1:]}: {'higher' if metric.higher_is_better else 'lower'} is better."]
+    lines += ["", "## Submission", f"Write `submission.csv` with the columns `{spec.id_column}` and `{target}`, and one row for each of the"]
+    lines += [f"{len(test)} ids of `input/test.csv`.", "", "## Source", f"`{spec.source}`. {spec.licence}", ""]
+    return "\n".join(lines)
+
+
+def _column_words(values: pd.Series) -> str:
+    present = values.dropna()
+    if pd.api.types.is_numeric_dtype(values):
+        words = f"number, {present.min():g} to {present.max():g}" if present.nunique() > 2 else "number, " + " or ".join(
+            f"{value:g}" for value in sorted(present.unique())
+        )
+    elif present.nunique() <= 12:
+        words = "text, one of " + ", ".join(f"`{value}`" for value in sorted(present.unique()))
+    else:
+        words = f"text, {present.nunique()} different values"
+    share = values.isna().mean()
+    return words + (f", {share:.0%} missing" if share else "")
