@@ -1,0 +1,182 @@
+"""Scripts scored for real: compiled, run in a sandbox, graded outside it. The counterpart of the world model."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from wmrl_cli.benchmarks.grading import grade
+from wmrl_cli.environment import Attempt, Outcome
+from wmrl_cli.errors import WmrlError
+from wmrl_cli.maths.outcomes import RewardLadder, Status
+from wmrl_cli.prompts.observation import sandbox_observation
+from wmrl_cli.sandbox.base import Ending, Job, Limits, RunResult, Sandbox, SubmissionState
+from wmrl_cli.sandbox.gate import gate
+from wmrl_cli.sandbox.interrupt import cancel_on_interrupt
+from wmrl_cli.sandbox.traces import error_hint
+from wmrl_cli.seeds import digest
+from wmrl_cli.task import Task
+
+RETRIES = 2  # of a run that was lost by our own failure
+_BACKOFF_S = (0.5, 2.0)
+_STOP_S = 15.0  # how long an interrupted step waits for its runs to end
+
+_STATUS = {
+    Ending.LOST: Status.LOST,
+    Ending.CANCELLED: Status.LOST,
+    Ending.TIMEOUT: Status.TIMEOUT,
+    Ending.RESOURCE_LIMIT: Status.RESOURCE_LIMIT,
+    Ending.OUT_OF_MEMORY: Status.OUT_OF_MEMORY,
+    Ending.FAILED: Status.RUNTIME_ERROR,
+}
+
+
+class SandboxEnvironment:
+    """Real execution as an environment; `slots` scripts run at once, however many threads call `step`."""
+
+    scorer: Literal["sandbox"] = "sandbox"
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        limits: Limits,
+        ladder: RewardLadder,
+        slots: int = 2,
+        *,
+        show_score: bool = True,
+        count_unfinished: bool = False,
+    ) -> None:
+        """`show_score`: whether the agent reads its score; `count_unfinished`: whether a submission that was
+        written before a time-out or a crash earns what it is worth, instead of being noted only."""
+        self.sandbox, self.limits, self.ladder = sandbox, limits, ladder
+        self.show_score, self.count_unfinished = show_score, count_unfinished
+        self._slots = threading.BoundedSemaphore(slots)
+        self._width = slots
+        self._active: set[threading.Event] = set()
+        self._lock = threading.Lock()
+        sandbox.sweep()
+        cancel_on_interrupt(self)
+
+    def step(self, attempts: Sequence[Attempt]) -> list[Outcome]:
+        """The outcomes, in order. Ctrl-C ends every run within seconds and is passed on."""
+        outcomes: list[Outcome | None] = [gate(attempt.script, self.ladder) for attempt in attempts]
+        pending = deque(index for index, outcome in enumerate(outcomes) if outcome is None)
+        cancel, faults, asked = threading.Event(), list[BaseException](), time.monotonic()
+
+        def work() -> None:
+            while pending and not faults:
+                try:
+                    index = pending.popleft()
+                    outcomes[index] = self._score(attempts[index], cancel, asked)
+                except IndexError:
+                    return
+                except BaseException as fault:  # carried to the caller's thread, and raised there
+                    faults.append(fault)
+
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(min(self._width, len(pending)))]
+        self._follow(threads, cancel)
+        if faults:
+            raise faults[0]
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    def cancel(self) -> None:
+        """End all runs now; their rows become `lost`."""
+        with self._lock:
+            active = list(self._active)
+        for event in active:
+            event.set()
+
+    def _follow(self, threads: list[threading.Thread], cancel: threading.Event) -> None:
+        with self._lock:
+            self._active.add(cancel)
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        except BaseException:
+            cancel.set()
+            deadline = time.monotonic() + _STOP_S
+            for thread in threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+            raise
+        finally:
+            with self._lock:
+                self._active.discard(cancel)
+
+    def _score(self, attempt: Attempt, cancel: threading.Event, asked: float) -> Outcome:
+        with self._slots:
+            queued = time.monotonic() - asked
+            for retry in range(RETRIES + 1):
+                result = self.sandbox.run(self._job(attempt), cancel)
+                if result.ending is not Ending.LOST or retry == RETRIES or cancel.wait(_BACKOFF_S[retry]):
+                    break
+        return self._outcome(attempt.task, result, queued)
+
+    def _job(self, attempt: Attempt) -> Job:
+        script = attempt.script or ""
+        return Job(
+            job_id=digest(attempt.task.task_id, script, attempt.seed),
+            script=script,
+            data_dir=attempt.task.public_path,
+            limits=self.limits,
+            seed=attempt.seed,
+            submission=attempt.task.contract.file,
+        )
+
+    def _outcome(self, task: Task, result: RunResult, queue_s: float) -> Outcome:
+        status, raw, q, detail = self._judge(task, result)
+        hint = error_hint(result.stderr) if result.ending is Ending.FAILED else None
+        return Outcome(
+            status=status,
+            reward=self.ladder.reward(status, q),
+            q=q if status is Status.VALID else None,
+            raw_metric=raw,
+            error_class=hint.error_class if hint else None,
+            error_line=hint.line if hint else None,
+            observation=sandbox_observation(
+                status,
+                stdout=result.stdout,
+                stderr=result.stderr,
+                detail=detail,
+                raw_metric=raw,
+                metric=task.metric,
+                q=q,
+                show_score=self.show_score,
+            ),
+            queue_s=queue_s,
+            wall_s=result.wall_s,
+            cpu_s=result.cpu_s,
+            peak_memory_bytes=result.peak_memory_bytes,
+            backend=result.backend,
+            enforcement=words(result.enforcement),
+            detail=detail,
+        )
+
+    def _judge(self, task: Task, result: RunResult) -> tuple[Status, float | None, float | None, str]:
+        """Status, raw metric, position and, in words, why; the submission of a run that failed is graded but noted only."""
+        ended = _STATUS.get(result.ending)
+        if ended is Status.LOST:
+            return Status.LOST, None, None, result.detail
+        if result.submission_state is not SubmissionState.PRESENT or result.submission is None:
+            missing = result.submission_state is SubmissionState.MISSING
+            return ended or (Status.NO_SUBMISSION if missing else Status.BAD_SUBMISSION), None, None, result.detail
+        try:
+            graded = grade(task, result.submission)
+        except (WmrlError, OSError) as error:  # the answers are not there: our failure, not the script's
+            return Status.LOST, None, None, f"could not grade: {error}"
+        if ended is None:
+            return graded.status, graded.raw_metric, graded.q, graded.reason
+        if graded.status is not Status.VALID:
+            return ended, None, None, result.detail
+        if self.count_unfinished:
+            return Status.VALID, graded.raw_metric, graded.q, f"{result.detail}; its submission was counted"
+        return ended, graded.raw_metric, None, f"{result.detail}; its submission was graded but not counted"
+
+
+def words(enforcement: Mapping[str, str]) -> str:
+    """What was enforced, as sorted `key=value` words."""
+    return " ".join(f"{key}={value}" for key, value in sorted(enforcement.items()))
