@@ -54,7 +54,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", callback=_quiet, help="No progress and no notes on stderr [default: show them].")]
 
 # What is computed
-Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of all random draws, a whole number [default: 0].")]
+Seed = Annotated[int | None, typer.Option("--seed", min=0, metavar="N", help="Seed of all random draws, a whole number [default: 0].")]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Take only the first N [default: all].")]
 BatchRows = Annotated[
     int | None, typer.Option("--batch-rows", min=1, metavar="N", help="Rows in a part, the unit of resuming [default: 64].")
