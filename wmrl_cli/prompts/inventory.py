@@ -18,7 +18,7 @@ _DETAIL = ((64, 3), (32, 3), (24, 2), (12, 1), (6, 0), (0, 0))
 
 
 def token_estimate(text: str) -> int:
-    """An upper estimate of the tokens of `text`, for budgets where no tokenizer is at hand.
+    """A cautious estimate of the tokens of `text` in a vocabulary of 100,000 or more; no tokenizer is needed.
 
     A word of letters counts one token for every four of them, every digit and every other sign counts one,
     a single blank none, because it joins the next word.
@@ -119,17 +119,17 @@ def _place(item: tuple[int, Column]) -> _Place:
 def _run_words(run: Sequence[Column], examples: int) -> str:
     first, last = run[0], run[-1]
     if len(run) > 1:
-        missing = _missing(max(column.missing for column in run))
+        missing = _missing(max(column.missing for column in run), "up to ")
         return f"{_quoted(first.name)} to {_quoted(last.name)} ({len(run)} columns): {first.dtype}{missing}"
     shown = ", ".join(_example(value, first.dtype) for value in first.examples[:examples])
     words = f"{_quoted(first.name)}: {first.dtype}{_missing(first.missing)}, {first.distinct} distinct"
     return f"{words}, e.g. {shown}" if shown else words
 
 
-def _missing(share: float) -> str:
+def _missing(share: float, most: str = "") -> str:
     if share <= 0:
         return ""
-    return f", {share:.0%} missing" if share >= 0.01 else ", under 1% missing"
+    return f", {most}{share:.0%} missing" if share >= 0.01 else ", under 1% missing"
 
 
 def _example(value: str, dtype: str) -> str:

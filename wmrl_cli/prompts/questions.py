@@ -83,7 +83,7 @@ def failure_schema(classes: tuple[str, ...] = ()) -> dict[str, Any]:
 
 def question_text(expert: ExpertQuestion) -> str:
     """What is asked of `expert`, and the form of its answer."""
-    return f"{_ASPECTS[expert.name]}\n\n{_QUALITY_FORM if expert.kind == 'choice' else _FORM}"
+    return f"Aspect: {_ASPECTS[expert.name]}\n\n{_QUALITY_FORM if expert.kind == 'choice' else _FORM}"
 
 
 EXPERT_QUESTIONS = tuple(
