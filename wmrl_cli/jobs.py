@@ -11,14 +11,24 @@ import pyarrow as pa
 
 from wmrl_cli import runner
 from wmrl_cli.benchmarks.suites import load_tasks
-from wmrl_cli.config import build_config
+from wmrl_cli.config import build_config, read_toml
 from wmrl_cli.engines.models import resolve_model
+from wmrl_cli.errors import ConfigError
 from wmrl_cli.maths.outcomes import RewardLadder
-from wmrl_cli.opening import EngineConfig, model_of_run, open_environment, open_policy, open_world_model, sandbox_config, split_of
+from wmrl_cli.opening import (
+    EngineConfig,
+    model_of_run,
+    open_environment,
+    open_policy,
+    open_world_model,
+    sandbox_config,
+    split_of,
+)
 from wmrl_cli.sandbox.packages import installed_packages
 from wmrl_cli.stages.evaluate import Evaluate, EvaluateConfig
+from wmrl_cli.stages.execute import Execute, ExecuteConfig, choose_rows, estimate, read_scripts
 from wmrl_cli.stages.simulate import Score, Simulate, SimulateConfig
-from wmrl_cli.tables import EVALUATION, SCORES, TASKS, TRAJECTORIES, rows_to_table
+from wmrl_cli.tables import EVALUATION, SCORES, TASKS, TRAJECTORIES, read_table, rows_to_table
 from wmrl_cli.task import Task
 
 Flags = Mapping[str, Any]
@@ -44,25 +54,42 @@ class Job:
 
 
 def simulate_job(
-    tasks_file: Path, output: Path, scores: Path | None, *, model: str, split: str, flags: Flags, where: EngineConfig, force: bool
+    tasks_file: Path,
+    output: Path,
+    scores: Path | None,
+    *,
+    model: str,
+    split: str,
+    flags: Flags,
+    where: EngineConfig,
+    force: bool,
 ) -> Job:
     """Let the agent play each task, and the world model answer and score; a part is a task."""
     config = build_config(SimulateConfig, _given(flags))
     tasks = split_of(load_tasks(tasks_file), split, tasks_file)
     targets = {output: TRAJECTORIES, **({scores: SCORES} if scores else {})}
     plan = runner.plan(
-        _as_table(tasks), targets, stage="simulate", config={**asdict(config), **_model_identity(model)}, batch_rows=1, force=force
+        _as_table(tasks),
+        targets,
+        stage="simulate",
+        config={**asdict(config), **_model_identity(model)},
+        batch_rows=1,
+        force=force,
     )
 
     def open_stage() -> runner.Stage:
         policy = open_policy(model, where)
         world_model = open_world_model(policy, RewardLadder())
-        return Simulate(config, tasks, policy.engine, policy.pack, world_model, installed_packages(), with_scores=scores is not None)
+        return Simulate(
+            config, tasks, policy.engine, policy.pack, world_model, installed_packages(), with_scores=scores is not None
+        )
 
     return Job(plan, open_stage)
 
 
-def score_job(tasks_file: Path, trajectories: Path, scores: Path, *, model: str, where: EngineConfig, batch_rows: int, force: bool) -> Job:
+def score_job(
+    tasks_file: Path, trajectories: Path, scores: Path, *, model: str, where: EngineConfig, batch_rows: int, force: bool
+) -> Job:
     """Let the world model score scripts that are already written."""
     tasks = load_tasks(tasks_file)
     plan = runner.plan(
@@ -77,8 +104,84 @@ def score_job(tasks_file: Path, trajectories: Path, scores: Path, *, model: str,
     return Job(plan, lambda: Score(tasks, open_world_model(open_policy(model, where), RewardLadder())))
 
 
+def execute_config(file: Path | None, flags: Flags) -> ExecuteConfig:
+    """Defaults, then the TOML file, then the flags that are not None; `sandbox.slots` sets a section's key."""
+    values = read_toml(file) if file else {}
+    for name, value in _given(flags).items():
+        section, dot, key = name.rpartition(".")
+        place = values.setdefault(section, {}) if dot else values
+        if isinstance(place, dict):  # else the file is wrong, and building says so
+            place[key] = value
+    return build_config(ExecuteConfig, values, where=str(file or ""))
+
+
+def tasks_beside(trajectories: Path, tasks_file: Path | None) -> Path:
+    """The task table that was named, else the one that lies beside the trajectories. Raises ConfigError."""
+    if tasks_file is not None:
+        return tasks_file
+    places = [trajectories.with_name("tasks.parquet"), trajectories.parent / "data" / "tasks.parquet"]
+    for place in places:
+        if place.exists():
+            return place
+    raise ConfigError(
+        f"`{places[0]}` does not exist, so the trajectories' tasks are not known", "name their table with --tasks"
+    )
+
+
+def execute_job(
+    trajectories: Path,
+    tasks_file: Path,
+    output: Path,
+    config: ExecuteConfig,
+    *,
+    keep_going: bool,
+    batch_rows: int,
+    force: bool,
+) -> Job:
+    """Run the scripts of drawn groups for real; a part is `batch_rows` turns."""
+    tasks = load_tasks(tasks_file)
+    chosen = choose_rows(read_scripts(trajectories, tasks), config)
+    identity = asdict(config)
+    del identity["sandbox"]["slots"]
+    identity |= {
+        "trajectories": runner.file_digest(trajectories),
+        "task_digests": {task.task_id: task.digest for task in tasks},
+    }
+    plan = runner.plan(chosen, {output: SCORES}, stage="execute", config=identity, batch_rows=batch_rows, force=force)
+
+    def open_stage() -> runner.Stage:
+        environment = open_environment(config.sandbox, config.reward)
+        return Execute(tasks, environment, None if keep_going else environment.sandbox.preflight)
+
+    return Job(plan, open_stage)
+
+
+def describe_execution(job: Job, config: ExecuteConfig) -> dict[str, Any]:
+    """What a planned execution would do, for `--dry-run`: its time is judged by the parts that an earlier run wrote."""
+    plan = job.plan
+    written = [plan.part(index, SCORES) for index in range(plan.parts) if plan.done(index)]
+    walls = [
+        wall for part in written for wall in read_table(SCORES, part).column("wall_s").to_pylist() if wall is not None
+    ]
+    left = 0 if plan.finished else plan.rows - plan.rows_done
+    return {
+        "scripts": plan.rows,
+        "left": left,
+        **estimate(left, walls, slots=config.sandbox.slots, wall_limit_s=config.sandbox.wall_s),
+        **asdict(config.sandbox),
+    }
+
+
 def evaluate_job(
-    tasks_file: Path, output: Path, *, model: str, split: str, flags: Flags, sandbox: Flags, where: EngineConfig, force: bool
+    tasks_file: Path,
+    output: Path,
+    *,
+    model: str,
+    split: str,
+    flags: Flags,
+    sandbox: Flags,
+    where: EngineConfig,
+    force: bool,
 ) -> Job:
     """Let a policy play each task, really executed; a part is a task."""
     config = build_config(EvaluateConfig, {"policy": model, **_given(flags)})
@@ -86,7 +189,9 @@ def evaluate_job(
     spec = resolve_model(model_of_run(model))
     execution = sandbox_config(spec.preset, sandbox)
     identity = {**asdict(config), **_model_identity(model), "sandbox": {**asdict(execution), "slots": None}}
-    plan = runner.plan(_as_table(tasks), {output: EVALUATION}, stage="evaluate", config=identity, batch_rows=1, force=force)
+    plan = runner.plan(
+        _as_table(tasks), {output: EVALUATION}, stage="evaluate", config=identity, batch_rows=1, force=force
+    )
 
     def open_stage() -> runner.Stage:
         environment = open_environment(execution, RewardLadder())
@@ -109,4 +214,7 @@ def _model_identity(model: str) -> dict[str, Any]:
     location = resolve_model(model_of_run(model)).location
     folder = Path(location)
     files = sorted(file for file in folder.iterdir() if file.is_file()) if folder.is_dir() else []
-    return {"model": str(location), "model_files": [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files]}
+    return {
+        "model": str(location),
+        "model_files": [[file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files],
+    }
