@@ -36,7 +36,9 @@ def _backend() -> str:
     tokenizer.decoder = decoders.ByteLevel()
     specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=specials, initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
+    )
     tokenizer.train_from_iterator(TEXTS, trainer)
     tokenizer.add_tokens([AddedToken("<think>", special=False), AddedToken("</think>", special=False)])
     return str(tokenizer.to_str())
@@ -54,7 +56,9 @@ def build_tokenizer(template: str = CHATML) -> Any:
     return tokenizer
 
 
-def build_qwen3(tokenizer: Any, *, seed: int = 0, size: int = 64, layers: int = 2, dtype: torch.dtype = torch.float32) -> Any:
+def build_qwen3(
+    tokenizer: Any, *, seed: int = 0, size: int = 64, layers: int = 2, dtype: torch.dtype = torch.float32
+) -> Any:
     """A random Qwen3; large initial weights, so that its distributions are far from flat."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 

@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How to sample; a policy is sampled at temperature 1 and top_p 1, so that its log-probabilities are the policy's."""
+    """How to sample; a policy is sampled at temperature 1 and top_p 1, so that its log-probabilities are its own."""
 
     max_new_tokens: int
     temperature: float = 1.0  # 0 = greedy
@@ -76,7 +76,9 @@ class Engine(Protocol):
         """
         ...
 
-    def choose(self, prefixes: Sequence[Ids], suffixes: Sequence[Ids], choices: Sequence[Sequence[Ids]]) -> list[list[Floats]]:
+    def choose(
+        self, prefixes: Sequence[Ids], suffixes: Sequence[Ids], choices: Sequence[Sequence[Ids]]
+    ) -> list[list[Floats]]:
         """Log-probability of each choice after every prefix + suffix, normalised over that suffix's choices.
 
         `choices[s]` are the answers allowed after `suffixes[s]`. Result: for each prefix, for each suffix, an

@@ -17,7 +17,9 @@ CUT = "\n[...]\n"
 def opening_ids(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
     """Token ids of `messages` and the start of the assistant's reply."""
     safe = [{**message, "content": defuse(tokenizer, message["content"])} for message in messages]
-    return _encode(tokenizer, tokenizer.apply_chat_template(safe, tokenize=False, add_generation_prompt=True, **OPTIONS))
+    return _encode(
+        tokenizer, tokenizer.apply_chat_template(safe, tokenize=False, add_generation_prompt=True, **OPTIONS)
+    )
 
 
 def feedback_ids(tokenizer: Tokenizer, reply: Sequence[int], feedback: str) -> list[int]:
@@ -64,16 +66,20 @@ def cut(tokenizer: Tokenizer, text: str, limit: int) -> str:
         if keep < 2:
             raise ValueError(f"an observation needs room for its head, its tail and `[...]`: got {limit} tokens")
         head = keep // 2
-        short = tokenizer.decode(ids[:head]).rstrip("\ufffd") + CUT + tokenizer.decode(ids[head - keep :]).lstrip("\ufffd")
+        short = (
+            tokenizer.decode(ids[:head]).rstrip("\ufffd") + CUT + tokenizer.decode(ids[head - keep :]).lstrip("\ufffd")
+        )
         keep -= 1  # text that is cut can have more tokens than its parts had
     return short
 
 
 def _after_reply(tokenizer: Tokenizer, conversation: list[Message], **options: Any) -> str:
     text: str = tokenizer.apply_chat_template(conversation, tokenize=False, **options, **OPTIONS)
-    before, marker, after = text.partition(_REPLY)
+    _, marker, after = text.partition(_REPLY)
     if not marker:
-        raise ConfigError("the chat template drops the assistant's reply", "use a model with a template for conversations")
+        raise ConfigError(
+            "the chat template drops the assistant's reply", "use a model with a template for conversations"
+        )
     return after
 
 

@@ -20,7 +20,7 @@ class ChoiceTree:
     tokens: tuple[int, ...]  # N
     parents: tuple[int, ...]  # N; -1 = the end of the prefix
     depths: tuple[int, ...]  # N; 0 = the token right after the prefix
-    answers: tuple[tuple[tuple[tuple[int, int], ...], ...], ...]  # S x C x tokens of the choice: (node read last, token)
+    answers: tuple[tuple[tuple[tuple[int, int], ...], ...], ...]  # S x C x (node read last, token)
 
     @property
     def ancestors(self) -> np.ndarray:
@@ -78,5 +78,7 @@ def build_tree(suffixes: Sequence[Ids], choices: Sequence[Sequence[Ids]]) -> Cho
         if not len(suffix) or not options or not all(len(option) for option in options):
             raise ValueError("a question needs a suffix of at least one token and choices of at least one token")
         end = descend(-1, suffix)
-        answers.append(tuple(tuple((descend(end, option[:t]), option[t]) for t in range(len(option))) for option in options))
+        answers.append(
+            tuple(tuple((descend(end, option[:t]), option[t]) for t in range(len(option))) for option in options)
+        )
     return ChoiceTree(tuple(tokens), tuple(parents), tuple(depths), tuple(answers))

@@ -13,7 +13,9 @@ from wmrl_cli.errors import UnavailableError
 try:
     import xgrammar
 except ImportError as error:
-    raise UnavailableError("replies by JSON schema need the package `xgrammar`", "pip install 'wmrl-cli[cpu]'") from error
+    raise UnavailableError(
+        "replies by JSON schema need the package `xgrammar`", "pip install 'wmrl-cli[cpu]'"
+    ) from error
 
 
 class Grammars:

@@ -32,7 +32,7 @@ def sample_tokens(logits_BV: Tensor, uniform_B: Tensor, *, temperature: float, t
 
 
 def _nucleus(probability_BV: Tensor, top_p: float) -> Tensor:
-    sorted_BV, order_BV = probability_BV.sort(-1, descending=True, stable=True)
+    sorted_BV, order_BV = probability_BV.sort(stable=True, dim=-1, descending=True)
     before_BV = sorted_BV.cumsum(-1) - sorted_BV
     dropped_BV = torch.zeros_like(probability_BV, dtype=torch.bool).scatter(-1, order_BV, before_BV >= top_p)
     return probability_BV.masked_fill(dropped_BV, 0.0)

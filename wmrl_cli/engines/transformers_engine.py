@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from wmrl_cli.engines.base import Completion, Floats, Ids, Sampling
+from wmrl_cli.engines.cache import roomy_cache
 from wmrl_cli.engines.chat import end_of_turn
 from wmrl_cli.engines.choices import ChoiceTree, build_tree
 from wmrl_cli.engines.sampling import sample_tokens, uniforms
@@ -64,7 +65,7 @@ class TransformersEngine:
         return int(self._config.max_position_embeddings)
 
     def load_weights(self, folder: Path) -> None:
-        """Copies the weights of a Hugging Face folder into the live model. Raises ConfigError, then nothing has changed."""
+        """Copies a Hugging Face folder's weights into the live model. On ConfigError nothing has changed."""
         with self._lock:
             replace_weights(self.model, folder)
 
@@ -88,7 +89,9 @@ class TransformersEngine:
                     results[row] = completion
         return results
 
-    def choose(self, prefixes: Sequence[Ids], suffixes: Sequence[Ids], choices: Sequence[Sequence[Ids]]) -> list[list[Floats]]:
+    def choose(
+        self, prefixes: Sequence[Ids], suffixes: Sequence[Ids], choices: Sequence[Sequence[Ids]]
+    ) -> list[list[Floats]]:
         """See Engine.choose."""
         tree = build_tree(suffixes, choices)
         longest = max(tree.depths, default=0) + 1
@@ -117,7 +120,7 @@ class TransformersEngine:
                 self.model.train(training)
 
     def _chunks(self, rows: list[int], lengths: Sequence[int], *, width: int = 1) -> Iterator[list[int]]:
-        """`rows` by falling length, in chunks that stay within `batch_rows` and `batch_tokens`; `width` rows of compute each."""
+        """`rows` by falling length, in chunks that stay within the bounds; each takes `width` rows of compute."""
         chunk: list[int] = []
         for row in sorted(rows, key=lambda row: -lengths[row]):
             count = (len(chunk) + 1) * width
@@ -148,7 +151,7 @@ class TransformersEngine:
     def prefill(self, prompts: Sequence[Ids]) -> tuple[Any, Tensor, Tensor]:
         """State after each prompt, the left-padded mask (B, T) and the next token's logits (B, V)."""
         ids, mask = self.padded(prompts, left=True)
-        cache = self._cache()
+        cache = roomy_cache(self._config)
         logits = self.model(
             input_ids=ids,
             attention_mask=mask,
@@ -158,11 +161,6 @@ class TransformersEngine:
             logits_to_keep=1,
         ).logits
         return cache, mask, logits[:, -1]
-
-    def _cache(self) -> Any:
-        from transformers import DynamicCache
-
-        return DynamicCache(config=self._config)
 
     def grammars(self) -> Any:
         if self._grammars is None:
@@ -178,7 +176,7 @@ class TransformersEngine:
         keeps the mask, and its cost, out of the long forward; the tree's mask hides it from the questions.
         """
         ids, mask = self.padded(prefixes, left=False)
-        cache = self._cache()
+        cache = roomy_cache(self._config)
         self.model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
         rows, nodes = len(prefixes), len(tree.tokens)
         inside = self.tensor(tree.ancestors).expand(rows, nodes, nodes)
@@ -187,7 +185,9 @@ class TransformersEngine:
         needed = tree.needed()
         logits = self.model(
             input_ids=self.tensor(tree.tokens).expand(rows, nodes),
-            attention_mask=torch.zeros(allowed.shape, dtype=dtype, device=ids.device).masked_fill(~allowed, torch.finfo(dtype).min),
+            attention_mask=torch.zeros(allowed.shape, dtype=dtype, device=ids.device).masked_fill(
+                ~allowed, torch.finfo(dtype).min
+            ),
             position_ids=mask.sum(-1, keepdim=True) + self.tensor(tree.depths),
             past_key_values=cache,
             use_cache=True,
@@ -264,17 +264,25 @@ class _Batch:
             alive = [i for i, row in enumerate(rows) if not self._ended(row)]
             if not alive:
                 break
-            if len(alive) <= 0.9 * len(rows) or len(rows) <= 8 and len(alive) < len(rows):
+            if len(alive) <= 0.9 * len(rows) or (len(rows) <= 8 and len(alive) < len(rows)):
                 keep = torch.tensor(alive, device=mask.device)
                 cache.reorder_cache(keep)
                 rows, tokens, mask, position = [rows[i] for i in alive], tokens[keep], mask[keep], position[keep]
             mask = torch.cat([mask, mask.new_ones(len(rows), 1)], -1)
             logits = self.engine.model(
-                input_ids=tokens[:, None], attention_mask=mask, position_ids=position, past_key_values=cache, use_cache=True
+                input_ids=tokens[:, None],
+                attention_mask=mask,
+                position_ids=position,
+                past_key_values=cache,
+                use_cache=True,
             ).logits[:, -1]
             position = position + 1
         return [
-            Completion(ids=tuple(ids), logprobs=tuple(logprobs), finish_reason="stop" if ids[-1] in self.engine._ends else "length")
+            Completion(
+                ids=tuple(ids),
+                logprobs=tuple(logprobs),
+                finish_reason="stop" if ids[-1] in self.engine._ends else "length",
+            )
             for ids, logprobs in zip(self.ids, self.logprobs, strict=True)
         ]
 
@@ -311,11 +319,11 @@ class _Batch:
 def _gather(
     tree: ChoiceTree, logits: Tensor, places: dict[int, tuple[int, int]], *, paths: int
 ) -> tuple[list[tuple[int, int]], Tensor]:
-    """From logits (P * paths, T, V), and where each node stands in them, the log-probability (P, steps) of each step."""
+    """From logits (P * paths, T, V), and where each node stands in them, the log-probability (P, steps)."""
     steps = sorted({step for choices in tree.answers for choice in choices for step in choice})
     nodes = sorted({node for node, _ in steps})
     path, place = zip(*(places[node] for node in nodes), strict=True)
-    by_node = logits.unflatten(0, (-1, paths))[:, list(path), list(place)].float().log_softmax(-1)  # P, nodes, V
+    by_node = logits.reshape(-1, paths, *logits.shape[1:])[:, list(path), list(place)].float().log_softmax(-1)  # P, nodes, V
     return steps, by_node[:, [nodes.index(node) for node, _ in steps], [token for _, token in steps]]
 
 

@@ -66,14 +66,16 @@ def weights_digest(model: Any, tokenizer: Any) -> str:
     Computed where the weights lie, in whole numbers, so that it costs one read of them and is the same on
     every device.
     """
-    sums = [(name, str(value.dtype), list(value.shape), _checksum(value)) for name, value in sorted(model.state_dict().items())]
+    state = sorted(model.state_dict().items())
+    sums = [(name, str(value.dtype), list(value.shape), _checksum(value)) for name, value in state]
     words = hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest()
     return digest(sums, words, tokenizer.chat_template)
 
 
 def _checksum(tensor: Tensor) -> int:
     """Sum of each number's bits times a multiplier of its position, modulo 2**64."""
-    bits = tensor.detach().contiguous().view(-1).view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()])
+    kind = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    bits = tensor.detach().contiguous().view(-1).view(kind)
     total = 0
     for start in range(0, bits.numel(), _CHUNK):
         part = bits[start : start + _CHUNK].to(torch.int64)
