@@ -26,7 +26,7 @@ def tiny_model(architecture: str = "qwen3", seed: int = 0) -> Any:
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 8,
-        "initializer_range": 0.2,
+        "initializer_range": 0.05,
         "tie_word_embeddings": True,
         "max_position_embeddings": 256,
     }

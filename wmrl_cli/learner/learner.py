@@ -154,8 +154,11 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         sums = LossSums.zero()
         for part in batch.micro:
-            with self.autocast(), self._recompute_layers():
-                logp_BT, entropy_BT = self.scorer(part.tokens.ids_BT, part.tokens.attention_BT, part.tokens.chosen_BT)
+            with self._recompute_layers():
+                with self.autocast():
+                    logp_BT, entropy_BT = self.scorer(
+                        part.tokens.ids_BT, part.tokens.attention_BT, part.tokens.chosen_BT
+                    )
                 report = wmrl_loss(
                     logp_BT,
                     entropy_BT,
