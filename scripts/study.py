@@ -88,7 +88,9 @@ def evaluate(options: argparse.Namespace, model: str, folder: Path) -> None:
 def wmrl(*arguments: str) -> None:
     """One command, one thread: two cells share two cores."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-m", "wmrl_cli", *arguments], check=True, env=environment, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "wmrl_cli", *arguments], check=True, env=environment, stdout=subprocess.DEVNULL
+    )
 
 
 def print_table(out: Path, methods: list[str], seeds: list[int]) -> None:
@@ -104,7 +106,9 @@ def print_table(out: Path, methods: list[str], seeds: list[int]) -> None:
             continue
         executed = np.mean([_executed(out / method / str(seed)) for seed in done])
         for split in SPLITS:
-            table = pa.concat_tables([pq.read_table(out / method / str(seed) / f"evaluation/{split}.parquet") for seed in done])
+            table = pa.concat_tables(
+                [pq.read_table(out / method / str(seed) / f"evaluation/{split}.parquet") for seed in done]
+            )
             new, tasks, _ = measures(table)
             old, old_tasks, _ = measures(start[split])
             rise = clustered_difference(new["reward"], tasks, old["reward"], old_tasks, seed=0)
@@ -123,11 +127,17 @@ def _by_seed(out: Path, methods: list[str], seeds: list[int]) -> Iterator[tuple[
     for method in methods:
         for split in SPLITS:
             paths = [out / method / str(seed) / f"evaluation/{split}.parquet" for seed in seeds]
-            yield method, split, [float(measures(pq.read_table(path))[0]["reward"].mean()) for path in paths if path.exists()]
+            yield (
+                method,
+                split,
+                [float(measures(pq.read_table(path))[0]["reward"].mean()) for path in paths if path.exists()],
+            )
 
 
 def _executed(run: Path) -> int:
-    return int(np.nansum(pq.read_table(run / "metrics.parquet", columns=["scripts_executed"])["scripts_executed"].to_numpy()))
+    return int(
+        np.nansum(pq.read_table(run / "metrics.parquet", columns=["scripts_executed"])["scripts_executed"].to_numpy())
+    )
 
 
 def _words(interval: object) -> str:

@@ -85,7 +85,11 @@ def test_what_a_run_reports_follows_from_its_tables(tmp_path):
         real = [r["reward"] for r in by["sandbox"].values() if r["reward"] is not None]
         assert metric["reward_real"] == pytest.approx(np.mean(real))
         of_step = [p for p in pairs if p["step"] == metric["step"]]
-        both = [t for t, r in by["sandbox"].items() if r["reward"] is not None and by["world_model"][t]["reward"] is not None]
+        both = [
+            t
+            for t, r in by["sandbox"].items()
+            if r["reward"] is not None and by["world_model"][t]["reward"] is not None
+        ]
         assert sorted(p["trajectory_id"] for p in of_step) == sorted(both)
         for pair in of_step:
             assert pair["predicted"] == by["world_model"][pair["trajectory_id"]]["reward"]

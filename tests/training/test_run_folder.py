@@ -31,7 +31,12 @@ class Counter:
 
 def play(run, learner, step):
     learner.value += 1
-    rows = {"metrics": [metrics_row(step, {"reward_used": step / 10})], "anchor_pairs": [], "trajectories": [], "scores": []}
+    rows = {
+        "metrics": [metrics_row(step, {"reward_used": step / 10})],
+        "anchor_pairs": [],
+        "trajectories": [],
+        "scores": [],
+    }
     run.commit(step, rows)
 
 
@@ -93,6 +98,6 @@ def test_a_run_may_be_lengthened(tmp_path):
 
 
 def test_two_processes_cannot_train_in_one_folder(tmp_path):
-    with RunFolder(tmp_path / "run", TrainConfig()):
-        with pytest.raises(ConfigError, match="another process is training"):
-            RunFolder(tmp_path / "run", TrainConfig()).__enter__()
+    first = RunFolder(tmp_path / "run", TrainConfig())
+    with first, pytest.raises(ConfigError, match="another process is training"):
+        RunFolder(tmp_path / "run", TrainConfig()).__enter__()

@@ -10,17 +10,34 @@ import typer
 from wmrl_cli import console
 from wmrl_cli.cli import options
 
-Samples = Annotated[int | None, typer.Option("--samples", min=1, metavar="N", help="Trajectories a task [default: 8, the paper's avg@8].")]
-Split = Annotated[str, typer.Option("--split", metavar="NAME", help="Which tasks: train | held_out | all [default: held_out].")]
-Turns = Annotated[int | None, typer.Option("--turns", min=1, max=4, metavar="N", help="Turns of a trajectory [default: tiny 1, others 4].")]
+Samples = Annotated[
+    int | None,
+    typer.Option("--samples", min=1, metavar="N", help="Trajectories a task [default: 8, the paper's avg@8]."),
+]
+Split = Annotated[
+    str, typer.Option("--split", metavar="NAME", help="Which tasks: train | held_out | all [default: held_out].")
+]
+Turns = Annotated[
+    int | None,
+    typer.Option("--turns", min=1, max=4, metavar="N", help="Turns of a trajectory [default: tiny 1, others 4]."),
+]
 Against = Annotated[
     Path | None,
-    typer.Option("--against", metavar="FILE", help="Evaluation of another policy on the same tasks: print the difference [default: none]."),
+    typer.Option(
+        "--against",
+        metavar="FILE",
+        help="Evaluation of another policy on the same tasks: print the difference [default: none].",
+    ),
 ]
 
 
 def evaluate(
-    tasks: Annotated[Path, typer.Option("--tasks", metavar="FILE", envvar="WMRL_TASKS", help="Table of tasks that `wmrl prepare-tasks` wrote.")],
+    tasks: Annotated[
+        Path,
+        typer.Option(
+            "--tasks", metavar="FILE", envvar="WMRL_TASKS", help="Table of tasks that `wmrl prepare-tasks` wrote."
+        ),
+    ],
     output: options.Output,
     model: options.Model = None,
     samples: Samples = None,

@@ -13,18 +13,39 @@ from wmrl_cli.errors import ConfigError
 
 TasksIn = Annotated[Path | None, typer.Argument(metavar="[TASKS]", help="Table of tasks to play.")]
 Trajectories = Annotated[
-    Path | None, typer.Option("--trajectories", metavar="FILE", help="Score these logged scripts instead of writing new ones [default: none].")
+    Path | None,
+    typer.Option(
+        "--trajectories", metavar="FILE", help="Score these logged scripts instead of writing new ones [default: none]."
+    ),
 ]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Trajectories to write.")]
-Scores = Annotated[Path | None, typer.Option("--scores", metavar="FILE", help="The world model's scores to write [default: none].")]
-Split = Annotated[str, typer.Option("--split", metavar="NAME", help="Which tasks: train | held_out | all [default: train].")]
-GroupsPerTask = Annotated[int | None, typer.Option("--groups-per-task", min=1, metavar="N", help="Groups of trajectories a task [default: 1].")]
-GroupSize = Annotated[int | None, typer.Option("--group-size", min=1, metavar="N", help="Trajectories in a group [default: 8].")]
-Turns = Annotated[int | None, typer.Option("--turns", min=1, max=4, metavar="N", help="Turns of a trajectory [default: tiny 1, others 4].")]
-NewTokens = Annotated[
-    int | None, typer.Option("--max-new-tokens", min=1, metavar="N", help="Longest reply of a turn, tokens [default: tiny's pack, 4096].")
+Scores = Annotated[
+    Path | None, typer.Option("--scores", metavar="FILE", help="The world model's scores to write [default: none].")
 ]
-Temperature = Annotated[float | None, typer.Option("--temperature", min=0.0, metavar="T", help="Sampling temperature, 0 is greedy [default: 1].")]
+Split = Annotated[
+    str, typer.Option("--split", metavar="NAME", help="Which tasks: train | held_out | all [default: train].")
+]
+GroupsPerTask = Annotated[
+    int | None,
+    typer.Option("--groups-per-task", min=1, metavar="N", help="Groups of trajectories a task [default: 1]."),
+]
+GroupSize = Annotated[
+    int | None, typer.Option("--group-size", min=1, metavar="N", help="Trajectories in a group [default: 8].")
+]
+Turns = Annotated[
+    int | None,
+    typer.Option("--turns", min=1, max=4, metavar="N", help="Turns of a trajectory [default: tiny 1, others 4]."),
+]
+NewTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--max-new-tokens", min=1, metavar="N", help="Longest reply of a turn, tokens [default: tiny's pack, 4096]."
+    ),
+]
+Temperature = Annotated[
+    float | None,
+    typer.Option("--temperature", min=0.0, metavar="T", help="Sampling temperature, 0 is greedy [default: 1]."),
+]
 
 
 def simulate(
@@ -68,11 +89,16 @@ def simulate(
     where = EngineConfig(engine=engine or "transformers", device=device or "auto", dtype=dtype or "auto", url=url)
     table = tasks or task_table
     if table is None:
-        raise ConfigError("`wmrl simulate` needs a table of tasks", "`wmrl prepare-tasks offline -o data/` writes `data/tasks.parquet`")
+        raise ConfigError(
+            "`wmrl simulate` needs a table of tasks",
+            "`wmrl prepare-tasks offline -o data/` writes `data/tasks.parquet`",
+        )
     if trajectories is not None:
         if scores is None or output is not None:
             raise ConfigError("with `--trajectories` the result goes to `--scores FILE`, and `-o` has no meaning")
-        job = jobs.score_job(table, trajectories, scores, model=model or "tiny", where=where, batch_rows=batch_rows or 64, force=force)
+        job = jobs.score_job(
+            table, trajectories, scores, model=model or "tiny", where=where, batch_rows=batch_rows or 64, force=force
+        )
         unit = "turns"
     else:
         if output is None:
@@ -85,7 +111,9 @@ def simulate(
             "temperature": temperature,
             "seed": seed,
         }
-        job = jobs.simulate_job(table, output, scores, model=model or "tiny", split=split, flags=flags, where=where, force=force)
+        job = jobs.simulate_job(
+            table, output, scores, model=model or "tiny", split=split, flags=flags, where=where, force=force
+        )
         unit = "tasks"
     with console.progress("simulate", total=job.total, unit=unit) as advance:
         for done in job.run():

@@ -10,35 +10,68 @@ import typer
 from wmrl_cli import console
 from wmrl_cli.cli import options
 
-Steps = Annotated[int | None, typer.Option("--steps", min=1, metavar="N", help="Optimiser steps [default: tiny 30, others 100].")]
-Groups = Annotated[int | None, typer.Option("--groups-per-step", min=1, metavar="N", help="Groups (tasks) in a step [default: 8].")]
-GroupSize = Annotated[int | None, typer.Option("--group-size", min=2, metavar="N", help="Trajectories in a group [default: 8].")]
-Turns = Annotated[int | None, typer.Option("--turns", min=1, max=4, metavar="N", help="Turns of a trajectory [default: tiny 1, others 4].")]
-LearningRate = Annotated[
-    float | None, typer.Option("--learning-rate", metavar="RATE", help="Constant learning rate [default: tiny 3e-4, others 1e-6].")
+Steps = Annotated[
+    int | None, typer.Option("--steps", min=1, metavar="N", help="Optimiser steps [default: tiny 30, others 100].")
 ]
-Kl = Annotated[float | None, typer.Option("--kl", metavar="WEIGHT", help="Weight of the KL divergence from the start [default: 0.04].")]
+Groups = Annotated[
+    int | None, typer.Option("--groups-per-step", min=1, metavar="N", help="Groups (tasks) in a step [default: 8].")
+]
+GroupSize = Annotated[
+    int | None, typer.Option("--group-size", min=2, metavar="N", help="Trajectories in a group [default: 8].")
+]
+Turns = Annotated[
+    int | None,
+    typer.Option("--turns", min=1, max=4, metavar="N", help="Turns of a trajectory [default: tiny 1, others 4]."),
+]
+LearningRate = Annotated[
+    float | None,
+    typer.Option("--learning-rate", metavar="RATE", help="Constant learning rate [default: tiny 3e-4, others 1e-6]."),
+]
+Kl = Annotated[
+    float | None,
+    typer.Option("--kl", metavar="WEIGHT", help="Weight of the KL divergence from the start [default: 0.04]."),
+]
 MinAnchors = Annotated[
-    int | None, typer.Option("--min-anchors-per-step", min=0, metavar="N", help="Anchor groups that every step has at least [default: 0].")
+    int | None,
+    typer.Option(
+        "--min-anchors-per-step", min=0, metavar="N", help="Anchor groups that every step has at least [default: 0]."
+    ),
 ]
 Feedback = Annotated[
     str | None,
-    typer.Option("--anchor-feedback", metavar="WHO", help="Who answers an anchor's turns: executed | simulated [default: executed]."),
+    typer.Option(
+        "--anchor-feedback",
+        metavar="WHO",
+        help="Who answers an anchor's turns: executed | simulated [default: executed].",
+    ),
 ]
-NoDebias = Annotated[bool, typer.Option("--no-debias", help="Train on the world model's raw scores [default: isotonic map].")]
+NoDebias = Annotated[
+    bool, typer.Option("--no-debias", help="Train on the world model's raw scores [default: isotonic map].")
+]
 NoDenoise = Annotated[bool, typer.Option("--no-denoise", help="Weigh both streams alike [default: inverse variance].")]
 AnchorsOnly = Annotated[
-    bool, typer.Option("--anchors-only", help="Drop the simulated groups: GRPO at the same execution budget [default: keep them].")
+    bool,
+    typer.Option(
+        "--anchors-only", help="Drop the simulated groups: GRPO at the same execution budget [default: keep them]."
+    ),
 ]
 WorldModelName = Annotated[
-    str | None, typer.Option("--world-model", metavar="NAME", help="Model of the frozen world model [default: the agent's own].")
+    str | None,
+    typer.Option("--world-model", metavar="NAME", help="Model of the frozen world model [default: the agent's own]."),
 ]
 WorldModelUrl = Annotated[
     str | None,
-    typer.Option("--world-model-url", metavar="URL", help="OpenAI-compatible server that serves the world model [default: this process]."),
+    typer.Option(
+        "--world-model-url",
+        metavar="URL",
+        help="OpenAI-compatible server that serves the world model [default: this process].",
+    ),
 ]
 Every = Annotated[
-    int | None, typer.Option("--checkpoint-every", min=1, metavar="N", help="Steps between checkpoints [default: tiny 1, others 5].")
+    int | None,
+    typer.Option(
+        "--checkpoint-every", min=1, metavar="N", help="Steps between checkpoints [default: tiny 1, others 5]."
+    ),
 ]
 
 

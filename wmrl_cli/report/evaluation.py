@@ -36,7 +36,12 @@ def render_result(result: dict[str, Any]) -> RenderableType:
     if "difference" in result:
         columns = ["mean over trajectories [95 % by task]", "before", "after", "difference"]
         rows = [
-            [_name(m), _words(result["before"]["overall"][m]), _words(result["overall"][m]), _words(result["difference"][m])]
+            [
+                _name(m),
+                _words(result["before"]["overall"][m]),
+                _words(result["overall"][m]),
+                _words(result["difference"][m]),
+            ]
             for m in MEASURES
         ]
     else:

@@ -22,9 +22,7 @@ from wmrl_cli.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateConfig:
-    """`samples` trajectories a task (the paper's avg@8). The best turn is chosen by `reward_turn`.
-
-    """
+    """`samples` trajectories a task (the paper's avg@8). The best turn is chosen by `reward_turn`."""
 
     policy: str
     samples: int = 8
@@ -36,7 +34,7 @@ class EvaluateConfig:
 
 
 class Evaluate:
-    """`tasks` -> `evaluation`, one row a trajectory. The draw depends on the seed and the task alone: policies share it."""
+    """`tasks` -> `evaluation`, a row a trajectory. The draw depends on seed and task alone, so policies share it."""
 
     def __init__(
         self,
@@ -105,7 +103,7 @@ class Summary:
 
 
 def summarise(table: pa.Table, *, seed: int = 0) -> Summary:
-    """The evaluation's means, with 95 % intervals from a bootstrap over tasks. Lost trajectories are left out and counted."""
+    """Means, with 95 % intervals from a bootstrap over tasks; lost trajectories are left out, and counted."""
     values, tasks, categories = measures(table)
     statuses: dict[str, int] = {}
     for status in table.column("status").to_pylist():
@@ -135,8 +133,16 @@ def compare(after: pa.Table, before: pa.Table, *, seed: int = 0) -> dict[str, In
 
 def measures(table: pa.Table) -> tuple[dict[str, Any], Any, Any]:
     """Reward, valid and percentile of the trajectories that are not lost, with their tasks and categories."""
-    rows = [row for row in table.select(["task_id", "category", "reward", "q", "status"]).to_pylist() if row["reward"] is not None]
+    rows = [
+        row
+        for row in table.select(["task_id", "category", "reward", "q", "status"]).to_pylist()
+        if row["reward"] is not None
+    ]
     valid = np.array([row["status"] == "valid" for row in rows], dtype=np.float64)
     q = np.array([row["q"] if row["status"] == "valid" else 0.0 for row in rows], dtype=np.float64)
-    values = {"reward": np.array([row["reward"] for row in rows], dtype=np.float64), "valid": valid, "percentile": 100 * q}
+    values = {
+        "reward": np.array([row["reward"] for row in rows], dtype=np.float64),
+        "valid": valid,
+        "percentile": 100 * q,
+    }
     return values, np.array([row["task_id"] for row in rows]), np.array([row["category"] for row in rows])

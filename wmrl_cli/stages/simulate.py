@@ -73,7 +73,9 @@ class Simulate:
     def __call__(self, batch: pa.Table) -> pa.Table | tuple[pa.Table, pa.Table]:
         config = self.config
         episodes = run_episodes(
-            seats_of([self.tasks[task_id] for task_id in batch.column("task_id").to_pylist()], config, self.environment),
+            seats_of(
+                [self.tasks[task_id] for task_id in batch.column("task_id").to_pylist()], config, self.environment
+            ),
             engine=self.engine,
             pack=self.pack,
             turns=self.turns,
@@ -110,15 +112,18 @@ class Score:
         for row in rows:
             if row["task_id"] not in self.tasks:
                 raise TableError(
-                    f"trajectory `{row['trajectory_id']}` is of task `{row['task_id']}`, which the task table does not have",
+                    f"`{row['trajectory_id']}` is of task `{row['task_id']}`, which the task table does not have",
                     "give the task table that the trajectories were made from with --tasks",
                 )
         attempts = [
-            Attempt(task=self.tasks[row["task_id"]], script=row["script"], seed=row_seed(row["seed"], "score", row["turn"]))
+            Attempt(
+                task=self.tasks[row["task_id"]], script=row["script"], seed=row_seed(row["seed"], "score", row["turn"])
+            )
             for row in rows
         ]
         outcomes = self.environment.step(attempts)
         scorer = self.environment.scorer
         return rows_to_table(
-            SCORES, [score_row(outcome, scorer=scorer, trajectory=row) for row, outcome in zip(rows, outcomes, strict=True)]
+            SCORES,
+            [score_row(outcome, scorer=scorer, trajectory=row) for row, outcome in zip(rows, outcomes, strict=True)],
         )

@@ -62,9 +62,13 @@ class TrainConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1: got {getattr(self, name)}")
         if self.group_size < 2:
-            raise ValueError(f"`group_size` must be at least 2, an advantage is relative to a group: got {self.group_size}")
+            raise ValueError(
+                f"`group_size` must be at least 2, an advantage is relative to a group: got {self.group_size}"
+            )
         if not 0 <= self.min_anchors_per_step <= self.groups_per_step:
-            raise ValueError(f"`min_anchors_per_step` must lie in 0 to {self.groups_per_step}: got {self.min_anchors_per_step}")
+            raise ValueError(
+                f"`min_anchors_per_step` must lie in 0 to {self.groups_per_step}: got {self.min_anchors_per_step}"
+            )
 
     @property
     def uses_world_model(self) -> bool:

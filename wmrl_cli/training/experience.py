@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from wmrl_cli.agent.episode import Episode, Seat, run_episodes
 from wmrl_cli.engines.base import Engine, Sampling
-from wmrl_cli.environment import Attempt, Environment, Outcome
+from wmrl_cli.environment import Attempt, Environment, Outcome, Scorer
 from wmrl_cli.maths.outcomes import Status, trajectory_reward
 from wmrl_cli.prompts.base import PromptPack
 from wmrl_cli.seeds import row_seed
 from wmrl_cli.training.config import TrainConfig
 from wmrl_cli.training.plan import Group
+from wmrl_cli.world_model.world_model import WorldModel
 
 Floats = NDArray[np.float64]
 
@@ -29,7 +30,7 @@ class Effects:
     engine: Engine
     pack: PromptPack
     sandbox: Environment | None
-    world_model: Environment | None
+    world_model: WorldModel | None
     packages: tuple[str, ...] = ()
 
 
@@ -76,7 +77,7 @@ class Timed:
         self.environment, self.seconds = environment, 0.0
 
     @property
-    def scorer(self) -> str:
+    def scorer(self) -> Scorer:
         return self.environment.scorer
 
     def step(self, attempts: Sequence[Attempt]) -> list[Outcome]:
@@ -115,7 +116,9 @@ def collect(config: TrainConfig, groups: Sequence[Group], effects: Effects) -> E
     engine = TimedEngine(effects.engine)
     world_model = Timed(effects.world_model) if effects.world_model else None
     sandbox = Timed(effects.sandbox) if effects.sandbox else None
-    talks_to_sandbox = [group.executed and (config.anchor_feedback == "executed" or world_model is None) for group in groups]
+    talks_to_sandbox = [
+        group.executed and (config.anchor_feedback == "executed" or world_model is None) for group in groups
+    ]
     seats = [
         Seat(
             task=group.task,

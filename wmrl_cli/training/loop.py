@@ -1,11 +1,11 @@
 """World Model RL, one step after the other (arXiv 2608.12564, algorithm 1).
 
-    plan      which tasks, which groups are anchors
-    collect   the agent plays; the world model and the sandbox score
-    update    isotonic map, group advantages, inverse-variance weights
-    learn     one GRPO step on the fused stream
-    observe   the anchors' pairs judge the map in force, then may refit it for the next step
-    commit    all of it is on disk before the next step begins
+plan      which tasks, which groups are anchors
+collect   the agent plays; the world model and the sandbox score
+update    isotonic map, group advantages, inverse-variance weights
+learn     one GRPO step on the fused stream
+observe   the anchors' pairs judge the map in force, then may refit it for the next step
+commit    all of it is on disk before the next step begins
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _tables(step: int, experience: Experience, effects: Effects) -> dict[str, li
     """The step's rows of `trajectories` and `scores`."""
     trajectories, scores = [], []
     digest = effects.engine.digest
-    for index, (group, episodes) in enumerate(zip(experience.groups, experience.episodes, strict=True)):
+    for index, episodes in enumerate(experience.episodes):
         for member, episode in enumerate(episodes):
             talked_to = episode.seat.environment.scorer if episode.seat.environment else WORLD_MODEL
             rows = trajectory_rows(episode, step=step, environment=talked_to, policy_digest=digest)
@@ -129,7 +129,9 @@ def _tables(step: int, experience: Experience, effects: Effects) -> dict[str, li
 def _score_rows(scored: Scored | None, rows: list[dict[str, Any]], scorer: str) -> list[dict[str, Any]]:
     if scored is None:
         return []
-    return [score_row(outcome, scorer=scorer, trajectory=row) for outcome, row in zip(scored.outcomes, rows, strict=False)]
+    return [
+        score_row(outcome, scorer=scorer, trajectory=row) for outcome, row in zip(scored.outcomes, rows, strict=False)
+    ]
 
 
 def _refuse_if_nothing_came_back(experience: Experience) -> None:
@@ -137,7 +139,9 @@ def _refuse_if_nothing_came_back(experience: Experience) -> None:
     for scored, what in ((experience.executed, "sandbox"), (experience.simulated, "world model")):
         asked = [one for group in scored for one in group if one is not None]
         if asked and all(np.isnan(one.reward) for one in asked):
-            detail = next((outcome.detail for one in asked for outcome in one.outcomes if outcome.detail), "no reason was given")
+            detail = next(
+                (outcome.detail for one in asked for outcome in one.outcomes if outcome.detail), "no reason was given"
+            )
             raise UnavailableError(
                 f"the {what} lost all {len(asked)} trajectories of a step: {detail}",
                 "the steps before are kept: repair it (`wmrl doctor` may tell), then run the same command to go on",

@@ -24,8 +24,8 @@ import pyarrow as pa
 
 from wmrl_cli import tables
 from wmrl_cli.errors import ConfigError, TableError
-from wmrl_cli.task import Task
 from wmrl_cli.tables import ANCHOR_PAIRS, METRICS, TableKind
+from wmrl_cli.task import Task
 from wmrl_cli.training.config import TrainConfig
 
 KEPT_CHECKPOINTS = 2
@@ -52,11 +52,15 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = (self.path / ".lock").open("w")
         except OSError as error:
-            raise TableError(f"could not write in `{self.path}`: {error.strerror}", "choose another folder with -o") from error
+            raise TableError(
+                f"could not write in `{self.path}`: {error.strerror}", "choose another folder with -o"
+            ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise ConfigError(f"another process is training in `{self.path}`", "wait for it, or choose another folder with -o") from error
+            raise ConfigError(
+                f"another process is training in `{self.path}`", "wait for it, or choose another folder with -o"
+            ) from error
         self._check_identity()
         return self
 
@@ -66,7 +70,9 @@ class RunFolder:
     def _check_identity(self) -> None:
         file = self.path / "config.json"
         if not file.exists():
-            text = json.dumps({"identity": self.config.identity, "config": asdict(self.config)}, indent=2, sort_keys=True)
+            text = json.dumps(
+                {"identity": self.config.identity, "config": asdict(self.config)}, indent=2, sort_keys=True
+            )
             tables.write_atomically(file, lambda scratch: Path(scratch).write_text(text + "\n"))
             return
         stored = json.loads(file.read_text())

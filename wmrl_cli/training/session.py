@@ -73,7 +73,8 @@ def training_tasks(tasks_file: Path | None, output: Path) -> list[Task]:
 def summarise_run(metrics: pa.Table, output: Path) -> dict[str, Any]:
     """The run in a few numbers; `speed_up` compares with executing every script on the same slots."""
     columns = {name: np.array(metrics.column(name).to_pylist(), dtype=float) for name in metrics.schema.names}
-    seconds = {name: float(np.nansum(columns[f"seconds_{name}"])) for name in ("generate", "simulate", "execute", "wait", "train", "step")}
+    stages = ("generate", "simulate", "execute", "wait", "train", "step")
+    seconds = {name: float(np.nansum(columns[f"seconds_{name}"])) for name in stages}
     return {
         "run": str(output),
         "model": str(output / "model"),

@@ -21,7 +21,8 @@ def experience_metrics(experience: Experience, update: Update, *, slots: int) ->
     """
     executed, weights = experience.is_executed, update.weights
     walls = [outcome.wall_s for outcome in _outcomes(experience.executed) if outcome.wall_s is not None]
-    scripts = sum(turn.script is not None for group in experience.episodes for episode in group for turn in episode.turns)
+    turns = [turn for group in experience.episodes for episode in group for turn in episode.turns]
+    scripts = sum(turn.script is not None for turn in turns)
     per_script = float(np.mean(walls)) if walls else None
     return {
         "groups": update.groups,
@@ -68,7 +69,8 @@ def speed_up(metrics: dict[str, Any]) -> float | None:
     """How many times longer the step would have taken with every script executed and no world model."""
     if metrics["seconds_if_all_executed"] is None:
         return None
-    return (metrics["seconds_generate"] + metrics["seconds_train"] + metrics["seconds_if_all_executed"]) / metrics["seconds_step"]
+    executed = metrics["seconds_generate"] + metrics["seconds_train"] + metrics["seconds_if_all_executed"]
+    return float(executed / metrics["seconds_step"])
 
 
 def metrics_row(step: int, values: dict[str, Any]) -> dict[str, Any]:
