@@ -323,7 +323,9 @@ def _gather(
     steps = sorted({step for choices in tree.answers for choice in choices for step in choice})
     nodes = sorted({node for node, _ in steps})
     path, place = zip(*(places[node] for node in nodes), strict=True)
-    by_node = logits.reshape(-1, paths, *logits.shape[1:])[:, list(path), list(place)].float().log_softmax(-1)  # P, nodes, V
+    by_node = (
+        logits.reshape(-1, paths, *logits.shape[1:])[:, list(path), list(place)].float().log_softmax(-1)
+    )  # P, nodes, V
     return steps, by_node[:, [nodes.index(node) for node, _ in steps], [token for _, token in steps]]
 
 
