@@ -1,0 +1,44 @@
+"""wmrl doctor: what this machine can run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from wmrl_cli import console
+from wmrl_cli.cli import options
+
+
+def doctor(as_json: options.Json = False, quiet: options.Quiet = False) -> None:
+    """Say what this machine can run and what is missing
+
+    Looks at packages, models, sandboxes (with a real probe of what each enforces), cores and disk. Exit code 0
+    where `wmrl train` can run, 4 where it cannot.
+
+    Examples:
+
+        wmrl doctor
+
+        wmrl doctor --json
+    """
+    from wmrl_cli.doctor import examine, main_job_runs
+
+    console.note("looking at this machine, some seconds")
+    findings = examine()
+    runs = main_job_runs(findings)
+    result = {"main_job_runs": runs, "findings": [asdict(found) for found in findings]}
+    rows = [
+        (found.part, found.name, "yes" if found.ok else "NO" if found.needed else "no", found.words)
+        for found in findings
+    ]
+    console.emit(result, as_json=as_json, render=lambda: console.table(["part", "name", "there", "found"], rows))
+    for found in findings:
+        if not found.ok and found.advice:
+            console.note(f"{found.name}: {found.advice}")
+    if not runs:
+        console.error(
+            "`wmrl train` cannot run here", "a row that says NO stands for what is missing, or no sandbox does"
+        )
+        raise typer.Exit(4)
+    console.note("`wmrl train` can run here")
