@@ -157,7 +157,7 @@ class SandboxEnvironment:
         )
 
     def _judge(self, task: Task, result: RunResult) -> tuple[Status, float | None, float | None, str]:
-        """Status, raw metric, position and, in words, why; the submission of a run that failed is graded but noted only."""
+        """Status, raw metric, position, and why in words; the submission of a run that failed is graded but only noted."""
         ended = _STATUS.get(result.ending)
         if ended is Status.LOST:
             return Status.LOST, None, None, result.detail

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from wmrl_cli.errors import ConfigError, UnavailableError
@@ -15,49 +16,99 @@ _INSTALL = {
 }
 
 
-def open_sandbox(name: str = "auto", *, python: Path | None = None, scratch: Path | None = None) -> Sandbox:
+def open_sandbox(
+    name: str = "auto",
+    *,
+    python: Path | None = None,
+    image: str | None = None,
+    runtime: str | None = None,
+    scratch: Path | None = None,
+) -> Sandbox:
     """The backend `name`, checked by its preflight; `auto` takes docker if it is usable, else bubblewrap.
 
-    `python` is the interpreter that runs the scripts (default: the running one). Raises ConfigError for an
-    unknown name, UnavailableError where the backend cannot be used here.
+    `python` is the interpreter that runs the scripts (default: the running one), `image` and `runtime` are
+    docker's. Raises ConfigError for an unknown name, UnavailableError where the backend cannot be used here.
     """
     if name not in ("auto", *BACKENDS):
         raise ConfigError(f"sandbox `{name}` is not known", f"known are `auto`, `{'`, `'.join(BACKENDS)}`")
+    wanted = _AUTO if name == "auto" else (name,)
     tried = []
-    for backend in _AUTO if name == "auto" else (name,):
-        sandbox, found = _try(backend, python, scratch)
+    for backend in wanted:
+        sandbox, found = _try(backend, Setup(python, image, runtime, scratch))
         if sandbox is not None and found.available:
             return sandbox
         tried.append(f"{backend}: {found.reason}")
-    hint = "; or ".join(_INSTALL[b] for b in (_AUTO if name == "auto" else (name,)) if b in _INSTALL)
+    hint = "; or ".join(_INSTALL[backend] for backend in wanted if backend in _INSTALL)
     raise UnavailableError(f"sandbox `{name}` cannot be used here ({'; '.join(tried)})", hint or None)
 
 
-def backends(*, python: Path | None = None, scratch: Path | None = None) -> list[Capabilities]:
+def backends() -> list[Capabilities]:
     """What each backend would really enforce here, or why it cannot be used (for `wmrl doctor`)."""
-    return [_try(name, python, scratch)[1] for name in BACKENDS]
+    return [_try(name, Setup())[1] for name in BACKENDS]
 
 
-def _try(name: str, python: Path | None, scratch: Path | None) -> tuple[Sandbox | None, Capabilities]:
+@dataclass(frozen=True)
+class Setup:
+    """What a backend is opened with; null = its default."""
+
+    python: Path | None = None
+    image: str | None = None
+    runtime: str | None = None
+    scratch: Path | None = None
+
+
+def _try(name: str, setup: Setup) -> tuple[Sandbox | None, Capabilities]:
+    """The backend and what its preflight found, or no backend and why."""
+    open_backend = {
+        "docker": _docker,
+        "bubblewrap": _bubblewrap,
+        "unsafe-process": _process,
+        "unsafe-fork": _fork,
+    }[name]
+    sandbox = open_backend(setup)
+    if isinstance(sandbox, str):
+        return None, Capabilities(backend=name, available=False, reason=sandbox)
+    return sandbox, sandbox.preflight()
+
+
+def _docker(setup: Setup) -> Sandbox | str:
+    try:
+        import docker.errors
+        import requests
+
+        from wmrl_cli.sandbox.docker import DEFAULT_IMAGE, DockerSandbox, connect
+    except ModuleNotFoundError:
+        return "the package `docker` is not installed (`pip install 'wmrl-cli[docker]'`)"
     from wmrl_cli.sandbox.interpreter import find_interpreter
 
-    if name == "docker":
-        return None, Capabilities(backend=name, available=False, reason="this backend is not built yet")
-    if name == "unsafe-fork":
-        from wmrl_cli.sandbox.forkserver import ForkSandbox
+    image = setup.image or DEFAULT_IMAGE
+    try:
+        engine = connect(image)
+    except docker.errors.ImageNotFound:
+        return f"the engine answers, but the image `{image}` is absent"
+    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        return f"no engine answers ({str(error).splitlines()[0]})"
+    return DockerSandbox(engine, find_interpreter(setup.python), runtime=setup.runtime, scratch=setup.scratch)
 
-        fork = ForkSandbox(scratch)
-        return fork, fork.preflight()
-    interpreter = find_interpreter(python)
-    if name == "unsafe-process":
-        from wmrl_cli.sandbox.process import ProcessSandbox
 
-        process = ProcessSandbox(interpreter, scratch=scratch)
-        return process, process.preflight()
+def _bubblewrap(setup: Setup) -> Sandbox | str:
     from wmrl_cli.sandbox.bubblewrap import BubblewrapSandbox, find_bwrap
+    from wmrl_cli.sandbox.interpreter import find_interpreter
 
     bwrap = find_bwrap()
     if bwrap is None:
-        return None, Capabilities(backend=name, available=False, reason="`bwrap` is not installed")
-    box = BubblewrapSandbox(interpreter, bwrap=bwrap, scratch=scratch)
-    return box, box.preflight()
+        return "`bwrap` is not installed"
+    return BubblewrapSandbox(find_interpreter(setup.python), bwrap=bwrap, scratch=setup.scratch)
+
+
+def _process(setup: Setup) -> Sandbox | str:
+    from wmrl_cli.sandbox.interpreter import find_interpreter
+    from wmrl_cli.sandbox.process import ProcessSandbox
+
+    return ProcessSandbox(find_interpreter(setup.python), scratch=setup.scratch)
+
+
+def _fork(setup: Setup) -> Sandbox | str:
+    from wmrl_cli.sandbox.forkserver import ForkSandbox
+
+    return ForkSandbox(setup.scratch)

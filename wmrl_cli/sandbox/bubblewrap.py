@@ -97,15 +97,9 @@ class BubblewrapSandbox:
         self._hierarchy: Hierarchy | None = find_hierarchy() if cgroups else None
         self._filter = filter_program()
         self._is_root = os.geteuid() == 0
-        self._capabilities: Capabilities | None = None
 
     def preflight(self) -> Capabilities:
-        """Runs one probe, once; what it saw is what counts."""
-        if self._capabilities is None:
-            self._capabilities = self._probe()
-        return self._capabilities
-
-    def _probe(self) -> Capabilities:
+        """Runs one probe; what it saw is what counts."""
         if self._is_root and shutil.which("setpriv") is None:
             return _unavailable("`setpriv` is missing, so root's rights cannot be dropped: install util-linux")
         limits = Limits(wall_s=20, processes=64)

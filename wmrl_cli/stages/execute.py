@@ -44,7 +44,7 @@ class ExecuteConfig:
 
 
 def read_scripts(path: Path, tasks: Sequence[Task]) -> pa.Table:
-    """The columns of a trajectories table that execution needs. Raises TableError, also for a task that is not there."""
+    """The columns that execution needs of a trajectories table. Raises TableError, also for a task that is missing."""
     check_kind(TRAJECTORIES, path)
     try:
         table = pq.read_table(path, columns=list(COLUMNS)).replace_schema_metadata(None)
@@ -107,13 +107,13 @@ class Execute:
             if not found.available:
                 raise UnavailableError(
                     f"the `{found.backend}` sandbox stopped working: {found.reason}",
-                    "finished parts are kept: repair it and run the same command again, or write lost rows with --keep-going",
+                    "repair it and run the same command again: finished parts are kept; --keep-going writes lost rows",
                 )
         return scores
 
 
 def totals(scores: pa.Table) -> dict[str, Any]:
-    """What a scores table cost and showed: sums in seconds, shares and means without the lost rows, which are counted."""
+    """What scores cost and showed: sums in seconds; shares and means without the lost rows, which are counted."""
     rows = scores.drop_columns(["verdicts", "feedback"]).to_pylist()
     statuses = [row["status"] for row in rows]
     rewards = [row["reward"] for row in rows if row["reward"] is not None]
