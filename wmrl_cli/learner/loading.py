@@ -32,11 +32,14 @@ def load_tokenizer(source: str | Path) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(source, local_files_only=Path(source).is_dir())
+        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=Path(source).is_dir())
     except (OSError, ValueError) as error:
         raise UnavailableError(
             f"`{source}` has no tokenizer that can be read: {_first_line(error)}", _hint(source)
         ) from error
+    if not tokenizer.encode("a", add_special_tokens=False):  # what transformers makes of a folder without its files
+        raise UnavailableError(f"`{source}` has no tokenizer: text becomes no tokens", _hint(source))
+    return tokenizer
 
 
 def load_config(source: str | Path) -> Any:
