@@ -21,6 +21,7 @@ from scripts.tiny.imagined import imagine
 from wmrl_cli.maths.outcomes import Status
 from wmrl_cli.prompts.base import QUALITY
 from wmrl_cli.prompts.compact import PASSES, CompactPack, as_reply, verdict_of
+from wmrl_cli.world_model.aggregate import GATES
 
 IGNORED = -100
 _CONVERSATION = 0  # block number of the tokens that every question sees
@@ -53,17 +54,22 @@ class Tokens:
 
 
 def answers(example: Labelled) -> dict[str, str]:
-    """What each expert should have said; empty where the experts are never asked or nothing is known."""
+    """What each expert should have said, as far as execution showed it; empty where the experts are never asked.
+
+    The expert that owns the failure names it, and those that watch the same gate or an earlier one say that the
+    script passes. A script that failed at one gate shows nothing about the later ones, nor about its quality.
+    """
     status = Status(example.status)
     if status in (Status.LOST, Status.MALFORMED, Status.SYNTAX_ERROR):
         return {}
-    verdicts = {expert.name: PASSES for expert in CompactPack.experts if expert.name != QUALITY}
-    if status is Status.VALID:
-        assert example.q is not None
-        return {**verdicts, QUALITY: str(min(9, int(10 * example.q)))}
+    verdicts: dict[str, str] = {}
     owner = verdict_of(status, example.error_class)
-    assert owner is not None
-    return {**verdicts, owner[0]: owner[1]}
+    for gate in GATES:
+        verdicts |= dict.fromkeys(gate, PASSES)
+        if owner and owner[0] in gate:
+            return {**verdicts, owner[0]: owner[1]}
+    assert status is Status.VALID and example.q is not None
+    return {**verdicts, QUALITY: str(min(9, int(10 * example.q)))}
 
 
 class Encoder:

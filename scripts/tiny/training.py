@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from scripts.tiny.sequences import IGNORED, Batch, Encoder, Labelled, Tokens, collate
+from wmrl_cli.prompts.compact import CompactPack
 
 _POOL = 16  # batches that are sorted by length together
 _SHAPE = dict(hidden_size=128, intermediate_size=384, num_attention_heads=4, num_key_value_heads=2, head_dim=32)
@@ -47,6 +48,7 @@ def new_model(vocabulary: int, layers: int, pad: int, end: int) -> Any:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     config = Qwen3Config(
+        wmrl_pack=CompactPack.name,  # survives saving, so that a fine-tuned copy finds its prompt pack
         vocab_size=vocabulary, num_hidden_layers=layers, max_position_embeddings=2048, tie_word_embeddings=True,
         pad_token_id=pad, eos_token_id=end, bos_token_id=None, **_SHAPE,
     )  # fmt: skip

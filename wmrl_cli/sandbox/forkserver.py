@@ -132,7 +132,7 @@ class _Server:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **threads, "PYTHONHASHSEED": "0"},
-            start_new_session=True,  # Ctrl-C is the client's: the server ends when its input closes
+            process_group=0,  # Ctrl-C is the client's: the server ends when its input closes
         )
 
     def ask(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -285,7 +285,7 @@ def _become_script(request: _Request) -> None:
     """In the child: set the limits, run the script as `__main__`, leave. Never returns."""
     code = 1
     try:
-        os.setsid()
+        os.setpgid(0, 0)
         os.chdir(request.folder)
         _redirect()
         _restrict(request)
