@@ -73,8 +73,8 @@ def grade(task: Task, submission: bytes) -> Graded:
     answers = read_answers(task.private_path / "answers.csv", task.contract)
     try:
         frame = parse_submission(task.contract, submission)
-        guess = align(task.contract, frame, answers)
-        truth, guess = _values(metric, answers[task.contract.target_columns[0]], guess)
+        aligned = align(task.contract, frame, answers)
+        truth, guess = _values(metric, answers[task.contract.target_columns[0]], aligned)
         raw = metric.compute(truth, guess)
         if not math.isfinite(raw):
             raise Refused(Refusal.NOT_FINITE, f"the metric {task.metric} of these predictions is not finite")
@@ -85,7 +85,7 @@ def grade(task: Task, submission: bytes) -> Graded:
 
 
 def read_answers(path: Path, contract: Contract) -> pd.DataFrame:
-    """The answers as text, one row a test id. Raises TableError where they are missing or not what the contract says."""
+    """The answers as text, one row a test id. Raises TableError where they are missing or do not fit the contract."""
     try:
         frame = pd.read_csv(path, dtype=str, keep_default_na=False)
     except (OSError, ValueError) as error:
@@ -99,22 +99,32 @@ def parse_submission(contract: Contract, submission: bytes) -> pd.DataFrame:
     """The submission as text with exactly the contract's columns and rows. Raises Refused."""
     wanted = [contract.id_column, *contract.target_columns]
     if len(submission) > BYTES_BASE + BYTES_PER_ROW * contract.rows:
-        raise Refused(Refusal.UNREADABLE, f"`{contract.file}` is too large: {len(submission):,} bytes for {contract.rows} rows")
+        raise Refused(
+            Refusal.UNREADABLE, f"`{contract.file}` is too large: {len(submission):,} bytes for {contract.rows} rows"
+        )
     try:
         text = submission.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Refused(Refusal.UNREADABLE, f"`{contract.file}` is not UTF-8 text") from error
     if text.count("\n") > ROWS_FACTOR * contract.rows + 100:
-        raise Refused(Refusal.WRONG_ROWS, f"`{contract.file}` has {text.count(chr(10))} lines, {contract.rows} rows are expected")
+        raise Refused(
+            Refusal.WRONG_ROWS, f"`{contract.file}` has {text.count(chr(10))} lines, {contract.rows} rows are expected"
+        )
     if text.partition("\n")[0].count(",") > len(wanted) + 100:
-        raise Refused(Refusal.WRONG_COLUMNS, f"`{contract.file}` has more than 100 columns too many, expected {_words(wanted)}")
+        raise Refused(
+            Refusal.WRONG_COLUMNS, f"`{contract.file}` has more than 100 columns too many, expected {_words(wanted)}"
+        )
     try:
         frame = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, index_col=False)
     except (ValueError, OverflowError) as error:  # pandas' empty-data and parser errors are ValueErrors
-        raise Refused(Refusal.UNREADABLE, f"`{contract.file}` is not a CSV file: {str(error).splitlines()[0]}") from error
+        raise Refused(
+            Refusal.UNREADABLE, f"`{contract.file}` is not a CSV file: {str(error).splitlines()[0]}"
+        ) from error
     if sorted(frame.columns) != sorted(wanted):
         found = [str(column)[:40] for column in frame.columns[:8]]
-        raise Refused(Refusal.WRONG_COLUMNS, f"`{contract.file}` has the columns {_words(found)}, expected {_words(wanted)}")
+        raise Refused(
+            Refusal.WRONG_COLUMNS, f"`{contract.file}` has the columns {_words(found)}, expected {_words(wanted)}"
+        )
     if len(frame) != contract.rows:
         raise Refused(Refusal.WRONG_ROWS, f"`{contract.file}` has {len(frame)} rows, expected {contract.rows}")
     return frame
@@ -125,7 +135,10 @@ def align(contract: Contract, frame: pd.DataFrame, answers: pd.DataFrame) -> pd.
     name = contract.id_column
     known, given = _ids(answers[name]), _ids(frame[name])
     if given.duplicated().any():
-        raise Refused(Refusal.DUPLICATE_IDS, f"column `{name}` has the id `{given[given.duplicated()].iloc[0][:40]}` more than once")
+        raise Refused(
+            Refusal.DUPLICATE_IDS,
+            f"column `{name}` has the id `{given[given.duplicated()].iloc[0][:40]}` more than once",
+        )
     unknown = given[~given.isin(known)]
     if len(unknown):
         raise Refused(
@@ -148,7 +161,9 @@ def _values(metric: Metric, truth: pd.Series, frame: pd.DataFrame) -> tuple[npt.
     numbers = _numbers(name, frame[name])
     if metric.prediction == PROBABILITY and not ((numbers >= 0) & (numbers <= 1)).all():
         worst = numbers[(numbers < 0) | (numbers > 1)][0]
-        raise Refused(Refusal.OUT_OF_RANGE, f"column `{name}` has the value `{worst:g}`, a probability in [0, 1] is expected")
+        raise Refused(
+            Refusal.OUT_OF_RANGE, f"column `{name}` has the value `{worst:g}`, a probability in [0, 1] is expected"
+        )
     return truth.astype(float).to_numpy(), numbers
 
 
@@ -159,7 +174,10 @@ def _numbers(name: str, values: pd.Series) -> npt.NDArray[np.float64]:
     if empty.any():
         raise Refused(Refusal.NOT_FINITE, f"column `{name}` has {int(empty.sum())} empty, NaN or infinite values")
     if np.isnan(numbers).any():
-        raise Refused(Refusal.NOT_A_NUMBER, f"column `{name}` has the value `{text[np.isnan(numbers)].iloc[0][:40]}`, a number is expected")
+        raise Refused(
+            Refusal.NOT_A_NUMBER,
+            f"column `{name}` has the value `{text[np.isnan(numbers)].iloc[0][:40]}`, a number is expected",
+        )
     return numbers
 
 

@@ -37,6 +37,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from wmrl_cli.benchmarks.descriptions import describe
 from wmrl_cli.benchmarks.inventory import take_inventory
 from wmrl_cli.benchmarks.metrics import LABEL, METRICS, PROBABILITY
 from wmrl_cli.benchmarks.sources import Source, load_source
@@ -106,7 +107,9 @@ def load_specs() -> dict[str, OfflineSpec]:
     specs = []
     for path in sorted((tasks_folder() / SUITE).glob("*.toml")):
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        lists = {name: tuple(values[name]) for name in ("columns", "missing_columns", "binned") if name in values}
+        lists: dict[str, Any] = {
+            name: tuple(values[name]) for name in ("columns", "missing_columns", "binned") if name in values
+        }
         specs.append(build_config(OfflineSpec, {"task_id": path.stem, **values, **lists}, where=str(path)))
     return {spec.task_id: spec for spec in sorted(specs, key=lambda spec: (spec.split != "train", spec.task_id))}
 
@@ -117,7 +120,9 @@ def load_board(task_id: str) -> tuple[float, ...]:
     try:
         return tuple(json.loads(path.read_text())["scores"])
     except OSError as error:
-        raise StageError(f"task `{task_id}` has no stored leaderboard", "python scripts/build_leaderboards.py makes them") from error
+        raise StageError(
+            f"task `{task_id}` has no stored leaderboard", "python scripts/build_leaderboards.py makes them"
+        ) from error
 
 
 def prepare_offline(out_dir: Path, tasks: Iterable[str] | None = None) -> pa.Table:
@@ -139,12 +144,16 @@ def prepare_offline(out_dir: Path, tasks: Iterable[str] | None = None) -> pa.Tab
         if name in names
     ]
     table = rows_to_table(TASKS, rows)
-    stamp = provenance("prepare-tasks", config={"suite": SUITE, "tasks": names}, digests=[row["digest"] for row in rows])
+    stamp = provenance(
+        "prepare-tasks", config={"suite": SUITE, "tasks": names}, digests=[row["digest"] for row in rows]
+    )
     write_table(TASKS, table, out_dir / "tasks.parquet", provenance=stamp)
     return table
 
 
-def build_task(spec: OfflineSpec, folder: Path, *, root: Path, scores: Sequence[float], source: Source | None = None) -> Task:
+def build_task(
+    spec: OfflineSpec, folder: Path, *, root: Path, scores: Sequence[float], source: Source | None = None
+) -> Task:
     """Write `folder`/public and `folder`/private (answers.csv, mode 0600) and return the task.
 
     `root` is the folder of the tasks table, `scores` the leaderboard, `source` a data set that is already
@@ -207,7 +216,9 @@ def uniforms(count: int, *key: object) -> npt.NDArray[np.float64]:
 def _select(spec: OfflineSpec, source: Source) -> tuple[pd.DataFrame, npt.NDArray[np.uint8] | None]:
     """The task's rows in a drawn order, with its own column names; the images in the same order."""
     if unknown := [name for name in (*spec.columns, spec.target) if name not in source.frame]:
-        raise ConfigError(f"data source `{spec.source}` has no column `{unknown[0]}`", f"it has {list(source.frame.columns)}")
+        raise ConfigError(
+            f"data source `{spec.source}` has no column `{unknown[0]}`", f"it has {list(source.frame.columns)}"
+        )
     usable = np.flatnonzero(source.frame[spec.target].notna())
     order = usable[np.argsort(uniforms(len(usable), spec.task_id, spec.seed, "rows"), kind="stable")][: spec.rows]
     raw = source.frame.iloc[order]
@@ -250,13 +261,17 @@ def _split(spec: OfflineSpec, target: pd.Series) -> npt.NDArray[np.bool_]:
     is_test = np.zeros(len(target), dtype=bool)
     for label in pd.unique(classes):
         members = np.flatnonzero(classes == label)
-        is_test[members[np.argsort(draw[members], kind="stable")][: max(1, round(spec.test_share * len(members)))]] = True
+        is_test[members[np.argsort(draw[members], kind="stable")][: max(1, round(spec.test_share * len(members)))]] = (
+            True
+        )
     return is_test
 
 
 def _check_answers(spec: OfflineSpec, train: pd.Series, answers: pd.Series) -> None:
     if METRICS[spec.metric].prediction == LABEL and set(train) != set(answers):
-        raise ConfigError(f"task `{spec.task_id}` has classes without both training and test rows", "use more rows, or fewer classes")
+        raise ConfigError(
+            f"task `{spec.task_id}` has classes without both training and test rows", "use more rows, or fewer classes"
+        )
     if METRICS[spec.metric].prediction == PROBABILITY and not set(train) == set(answers) == {0, 1}:
         raise ConfigError(f"no row of task `{spec.task_id}` has the positive value `{spec.positive}`, or all have")
 
@@ -270,43 +285,3 @@ def _uninformed(spec: OfflineSpec, train: pd.Series) -> Any:
             return 0.5
         case _:
             return float(f"{train.mean():.6g}")
-
-
-def describe(spec: OfflineSpec, train: pd.DataFrame, test: pd.DataFrame, images: npt.NDArray[np.uint8] | None) -> str:
-    """The task's `description.md`: goal, files, columns, metric and what to submit."""
-    metric, target = METRICS[spec.metric], spec.target_out
-    features = [name for name in test.columns if name not in (spec.id_column, target)]
-    goal = {
-        "label": f"Predict the class `{target}` of each row of `input/test.csv`.",
-        "probability": f"Predict, for each row of `input/test.csv`, the probability that `{target}` is 1 ({spec.positive}).",
-        "number": f"Predict the number `{target}` of each row of `input/test.csv`.",
-    }[metric.prediction]
-    lines = [f"# {spec.title}", "", spec.about, "", "## Goal", goal, "", "## Files"]
-    lines += [f"- `input/train.csv`: {len(train)} rows, with `{target}`", f"- `input/test.csv`: {len(test)} rows, without it"]
-    if images is not None:
-        height, width = images.shape[1:]
-        lines += [
-            f"- `input/train_images.npy`, `input/test_images.npy`: uint8 grey images of {height} x {width}, "
-            f"highest value {int(images.max())}, in the order of the rows of the CSV files"
-        ]
-    lines += ["- `input/sample_submission.csv`: the form of a submission", "", "## Columns", f"- `{spec.id_column}`: id of the row"]
-    lines += [f"- `{name}`: {_column_words(train[name])}" for name in features]
-    lines += [f"- `{target}`: to be predicted; {_column_words(train[target])}", "", "## Evaluation"]
-    lines += [f"{metric.words[0].upper()}{metric.words[1:]}: {'higher' if metric.higher_is_better else 'lower'} is better."]
-    lines += ["", "## Submission", f"Write `submission.csv` with the columns `{spec.id_column}` and `{target}`, and one row for each of the"]
-    lines += [f"{len(test)} ids of `input/test.csv`.", "", "## Source", f"`{spec.source}`. {spec.licence}", ""]
-    return "\n".join(lines)
-
-
-def _column_words(values: pd.Series) -> str:
-    present = values.dropna()
-    if pd.api.types.is_numeric_dtype(values):
-        words = f"number, {present.min():g} to {present.max():g}" if present.nunique() > 2 else "number, " + " or ".join(
-            f"{value:g}" for value in sorted(present.unique())
-        )
-    elif present.nunique() <= 12:
-        words = "text, one of " + ", ".join(f"`{value}`" for value in sorted(present.unique()))
-    else:
-        words = f"text, {present.nunique()} different values"
-    share = values.isna().mean()
-    return words + (f", {share:.0%} missing" if share else "")

