@@ -1,4 +1,4 @@
-"""Build the embedded model `tiny` from nothing: tasks, labels by real execution, joint training, on-policy rounds, card.
+"""Build the embedded model `tiny` from nothing: tasks, labels by execution, joint training, on-policy rounds, card.
 
     python -m scripts.tiny.build --work /tmp/tiny            # about an hour on two cores
     python -m scripts.tiny.build --work /tmp/tiny --until round-0
@@ -10,7 +10,9 @@ interrupted build goes on with the same command. The last step writes wmrl_cli/e
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,16 +21,18 @@ from random import Random
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from scripts.tiny import execution
-from scripts.tiny.evaluation import sample_scripts
+from scripts.tiny.card import ship_weights, write_card
+from scripts.tiny.evaluation import report, sample_scripts, try_out
 from scripts.tiny.grammar import write_script
 from scripts.tiny.tokens import train_tokenizer
 from scripts.tiny.training import TrainConfig, train
 from scripts.tiny.variants import build_variants
 from wmrl_cli.benchmarks.offline import prepare_offline
 from wmrl_cli.benchmarks.suites import load_tasks
+from wmrl_cli.engines.models import EMBEDDED
 from wmrl_cli.prompts.compact import facts_of
 from wmrl_cli.tables import TASKS, provenance, rows_to_table, write_table
-from wmrl_cli.task import TRAIN, Task
+from wmrl_cli.task import HELD_OUT, TRAIN, Task
 
 VOCABULARY, TOKENIZER_TEXTS = 2048, 4000
 VARIANTS = 110
@@ -37,6 +41,7 @@ SAMPLES_A_TASK, SAMPLES_A_VARIANT = 80, 8  # of the agent's own, a round
 FIRST = TrainConfig(steps=1600)
 LATER = TrainConfig(steps=1000, learning_rate=1.5e-3, labelled=16, imagined=16)
 ROUNDS = 2
+GROUP = 8  # scripts of a group when the model is measured, as in training by RL
 
 
 @dataclass(frozen=True)
@@ -72,14 +77,16 @@ class Build:
         execution.save(execution.label(scripts, by_agent=False, slots=self.processes), self.work / "grammar.jsonl")
 
     def samples(self, number: int) -> None:
-        """Scripts of the agent of the round before, executed; some sampled more greedily, as training would make them."""
+        """Scripts of the agent of the round before, executed; some sampled more greedily, as RL would make them."""
         scripts = []
         for temperature, share in ((1.0, 0.75), (0.7, 0.25)):
             for tasks, count in ((self.train_tasks(), SAMPLES_A_TASK), (self.variant_tasks(), SAMPLES_A_VARIANT)):
                 seats = [task for task in tasks for _ in range(round(count * share))]
                 texts = sample_scripts(self.round(number - 1), seats, temperature=temperature, seed=number)
                 scripts += list(zip(seats, texts, strict=True))
-        execution.save(execution.label(scripts, by_agent=True, slots=self.processes), self.work / f"agent-{number}.jsonl")
+        execution.save(
+            execution.label(scripts, by_agent=True, slots=self.processes), self.work / f"agent-{number}.jsonl"
+        )
 
     def training(self, number: int) -> None:
         config = FIRST if number == 0 else LATER
@@ -90,11 +97,53 @@ class Build:
         config = TrainConfig(**{**vars(config), "processes": self.processes, "seed": self.seed + number})
         train(config, self.work / "tokenizer", examples, self.round(number), start)
 
+    def ship(self) -> None:
+        ship_weights(self.round(ROUNDS), self.work / "tiny")
+
+    def evaluate(self) -> None:
+        """The shipped weights on tasks of both splits, as `report` numbers."""
+        held_out = [task for task in self.suite_tasks() if task.split == HELD_OUT]
+        reports = {}
+        for split, tasks, groups in ((TRAIN, self.train_tasks(), 3), (HELD_OUT, held_out, 6)):
+            trial = try_out(
+                self.work / "tiny", tasks, groups=groups, group_size=GROUP, slots=self.processes, seed=self.seed + 99
+            )
+            reports[split] = report(trial)
+            print(json.dumps(reports[split], indent=1), flush=True)
+        (self.work / "report.json").write_text(json.dumps(reports, indent=1) + "\n")
+
+    def embed(self) -> None:
+        """Write the card beside the weights and copy all into the package."""
+        trained = [json.loads((self.round(number) / "training.json").read_text()) for number in range(ROUNDS + 1)]
+        config = json.loads((self.work / "tiny" / "config.json").read_text())
+        facts = {
+            "parameters": (self.work / "tiny" / "model.safetensors").stat().st_size / 2 / 1e6,
+            "layers": config["num_hidden_layers"],
+            "width": config["hidden_size"],
+            "vocabulary": config["vocab_size"],
+            "train_tasks": len(self.train_tasks()),
+            "variants": VARIANTS,
+            "cpu_limit": execution.LIMITS.cpu_s,
+            "group_size": GROUP,
+        }
+        stages = [
+            f"| {'grammar' if number == 0 else f'round {number}, own scripts added'} "
+            f"| {row['executed_scripts']} | {row['steps']} | {row['script_loss']:.3f} | {row['verdict_loss']:.3f} |"
+            for number, row in enumerate(trained)
+        ]
+        remarks = Path(__file__).with_name("remarks.md").read_text()
+        write_card(self.work / "tiny", facts, stages, json.loads((self.work / "report.json").read_text()), remarks)
+        shutil.rmtree(EMBEDDED, ignore_errors=True)
+        shutil.copytree(self.work / "tiny", EMBEDDED)
+
     def round(self, number: int) -> Path:
         return self.work / f"round-{number}"
 
     def train_tasks(self) -> list[Task]:
-        return [task for task in load_tasks(self.work / "suite" / "tasks.parquet", verify=False) if task.split == TRAIN]
+        return [task for task in self.suite_tasks() if task.split == TRAIN]
+
+    def suite_tasks(self) -> list[Task]:
+        return load_tasks(self.work / "suite" / "tasks.parquet", verify=False)
 
     def variant_tasks(self) -> list[Task]:
         return load_tasks(self.work / "variants" / "tasks.parquet", verify=False)
@@ -112,6 +161,9 @@ def steps(build: Build) -> dict[str, tuple[Path, Callable[[], None]]]:
     for number in range(1, ROUNDS + 1):
         plan[f"agent-{number}"] = (build.work / f"agent-{number}.jsonl", lambda n=number: build.samples(n))  # type: ignore[misc]
         plan[f"round-{number}"] = (build.round(number), lambda n=number: build.training(n))  # type: ignore[misc]
+    plan["ship"] = (build.work / "tiny", build.ship)
+    plan["evaluate"] = (build.work / "report.json", build.evaluate)
+    plan["embed"] = (build.work / "tiny" / "README.md", build.embed)
     return plan
 
 

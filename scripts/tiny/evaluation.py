@@ -15,6 +15,7 @@ import numpy.typing as npt
 from scripts.tiny.execution import run_scripts
 from wmrl_cli.agent.parsing import extract_script
 from wmrl_cli.engines.base import Sampling
+from wmrl_cli.engines.chat import opening_ids
 from wmrl_cli.engines.transformers_engine import TransformersEngine
 from wmrl_cli.environment import Attempt, Outcome
 from wmrl_cli.maths.fidelity import rank_correlations
@@ -34,15 +35,11 @@ def open_engine(folder: Path) -> TransformersEngine:
 def sample_scripts(folder: Path, seats: Sequence[Task], *, temperature: float, seed: int) -> list[str | None]:
     """One script a seat, written by the agent in `folder`; None where a reply held none."""
     engine, pack = open_engine(folder), CompactPack()
-    prompts = [
-        engine.tokenizer.encode(
-            engine.tokenizer.apply_chat_template(pack.opening(task, ()), tokenize=False, add_generation_prompt=True),
-            add_special_tokens=False,
-        )
-        for task in seats
-    ]
+    prompts = [opening_ids(engine.tokenizer, pack.opening(task, ())) for task in seats]
     seeds = [row_seed(seed, task.task_id, number) for number, task in enumerate(seats)]
-    completions = engine.generate(prompts, Sampling(max_new_tokens=pack.max_new_tokens, temperature=temperature), seeds=seeds)
+    completions = engine.generate(
+        prompts, Sampling(max_new_tokens=pack.max_new_tokens, temperature=temperature), seeds=seeds
+    )
     scripts = []
     for completion in completions:
         assert completion is not None, "a compact prompt always fits"
@@ -91,7 +88,9 @@ def report(trial: Trial) -> dict[str, Any]:
     ]
     chosen = [i for i, v in enumerate(valid) if v and trial.predicted[i].q is not None]
     quality = rank_correlations(
-        [trial.predicted[i].q or 0.0 for i in chosen], [trial.real[i].q or 0.0 for i in chosen], [trial.tasks[i].task_id for i in chosen]
+        [trial.predicted[i].q or 0.0 for i in chosen],
+        [trial.real[i].q or 0.0 for i in chosen],
+        [trial.tasks[i].task_id for i in chosen],
     )
     share_valid = np.mean([p.status is Status.VALID for p in trial.predicted])
     return {
@@ -101,12 +100,18 @@ def report(trial: Trial) -> dict[str, Any]:
         "valid": float(np.mean(valid)),
         "reward": float(real.mean()),
         "reward_sd": float(real.std()),
-        "reward_sd_in_group": float(np.sqrt(np.mean([real[np.array(trial.groups) == g].var() for g in set(trial.groups)]))),
+        "reward_sd_in_group": float(
+            np.sqrt(np.mean([real[np.array(trial.groups) == g].var() for g in set(trial.groups)]))
+        ),
         "q_of_valid": float(np.mean([o.q for o in trial.real if o.q is not None])),
         "statuses": {status: count / len(real) for status, count in counts.most_common()},
-        "status_accuracy": float(np.mean([p.status.value == s for p, s in zip(trial.predicted, statuses, strict=True)])),
+        "status_accuracy": float(
+            np.mean([p.status.value == s for p, s in zip(trial.predicted, statuses, strict=True)])
+        ),
         "status_majority": counts.most_common(1)[0][1] / len(real),
-        "valid_accuracy": float(np.mean([(p.status is Status.VALID) == v for p, v in zip(trial.predicted, valid, strict=True)])),
+        "valid_accuracy": float(
+            np.mean([(p.status is Status.VALID) == v for p, v in zip(trial.predicted, valid, strict=True)])
+        ),
         "valid_predicted": float(share_valid),
         "spearman_in_group": float(np.nanmean(order)),
         "pair_accuracy": float(np.mean(pairs)),

@@ -36,7 +36,9 @@ def run_scripts(attempts: Sequence[Attempt], slots: int) -> list[Outcome]:
 def label(scripts: Sequence[tuple[Task, str | None]], *, by_agent: bool, slots: int, seed: int = 0) -> list[Labelled]:
     """The scripts with what execution showed, without those that hold no script."""
     attempts = [
-        Attempt(task=task, script=script, seed=row_seed(seed, task.task_id, script)) for task, script in scripts if script is not None
+        Attempt(task=task, script=script, seed=row_seed(seed, task.task_id, script))
+        for task, script in scripts
+        if script is not None
     ]
     headers = {task.task_id: header(facts_of(task)) for task, _ in scripts}
     return [

@@ -65,12 +65,13 @@ _REGRESSOR_WEIGHTS = (14, 8, 15, 10, 11, 10, 11, 12, 3, 6)
 _SLOW_MODELS = ("ensemble.RandomForest", "ensemble.ExtraTrees", "ensemble.GradientBoosting")
 _MODULES = ("linear_model", "ensemble", "neighbors", "tree", "naive_bayes", "svm")
 
-# Weight of each slip; a script has none, one or, seldom, two. Many scripts fail without any, and some run in spite of one.
+# Weight of each slip; a script has none, one or, seldom, two. Many fail without any, and some run in spite of one.
 SLIPS: dict[str, float] = {
-    "forgotten_import": 6, "wrong_import": 5, "unknown_package": 2, "wrong_module": 6, "unknown_argument": 4, "bad_value": 5,
-    "slow": 1.5, "misspelt_method": 4, "wrong_name_read": 6, "wrong_name_written": 6, "index_written": 4, "wrong_file_read": 4,
-    "not_saved": 3, "saved_elsewhere": 3, "undefined_name": 3, "wrong_output": 6, "wrong_kind": 4, "wrong_rows": 3,
-    "no_encoder": 5, "no_imputer": 6, "wrong_column": 6, "unclosed": 3,
+    "forgotten_import": 6, "wrong_import": 5, "unknown_package": 2, "wrong_module": 6, "unknown_argument": 4,
+    "bad_value": 5, "slow": 1.5, "misspelt_method": 4, "wrong_name_read": 6, "wrong_name_written": 6,
+    "index_written": 4, "wrong_file_read": 4, "not_saved": 3, "saved_elsewhere": 3, "undefined_name": 3,
+    "wrong_output": 6, "wrong_kind": 4, "wrong_rows": 3, "no_encoder": 5, "no_imputer": 6, "wrong_column": 6,
+    "unclosed": 3,
 }  # fmt: skip
 _SHARE_WITHOUT_SLIP, _SHARE_WITH_TWO = 0.52, 0.05
 
@@ -118,7 +119,9 @@ def _model(draft: _Draft) -> str:
     if "slow" in draft.slips:
         name = draft.random.choice([n for n in names if n.startswith(_SLOW_MODELS)])
     if "bad_value" in draft.slips:
-        name = draft.random.choices([n for n in names if family[n]], [w for n, w in zip(names, weights, strict=True) if family[n]])[0]
+        name = draft.random.choices(
+            [n for n in names if family[n]], [w for n, w in zip(names, weights, strict=True) if family[n]]
+        )[0]
     spoilt = draft.random.choice([s.name for s in family[name] if s.bad]) if "bad_value" in draft.slips else None
     arguments = []
     for setting in family[name]:
@@ -129,7 +132,9 @@ def _model(draft: _Draft) -> str:
         elif draft.happens(0.75):
             arguments.append(f"{setting.name}={draft.random.choice(setting.good)}")
     if "unknown_argument" in draft.slips:
-        arguments.append(draft.random.choice(("n_trees=100", "depth=4", "k=5", "lr=0.1", "epochs=10", "normalize=True")))
+        arguments.append(
+            draft.random.choice(("n_trees=100", "depth=4", "k=5", "lr=0.1", "epochs=10", "normalize=True"))
+        )
     if "wrong_module" in draft.slips:
         module, _, name = name.partition(".")
         name = f"{draft.random.choice([m for m in _MODULES if m != module])}.{name}"
@@ -149,10 +154,11 @@ def _start(draft: _Draft, *imports: str) -> None:
     identity = draft.facts.id_column
     if "wrong_name_read" in draft.slips and draft.happens(0.5):
         identity = draft.random.choice([n for n in ("id", "Id", "row_id", "ID") if n != identity])
+    taken_from = "train" if "wrong_rows" in draft.slips and draft.facts.category != "tabular" else "test"
     draft.body = [
         f"train = pd.read_csv('{train}train.csv')",
         f"test = pd.read_csv('{test}test.csv')",
-        f"ids = {'train' if 'wrong_rows' in draft.slips and draft.facts.category != 'tabular' else 'test'}.pop({identity!r})",
+        f"ids = {taken_from}.pop({identity!r})",
     ]
 
 
@@ -214,10 +220,14 @@ def _number_steps(draft: _Draft) -> str:
 
 def _encoder(draft: _Draft) -> str:
     if "no_encoder" in draft.slips:
-        return draft.random.choice(("'passthrough'", "'passthrough'", "StandardScaler()", "SimpleImputer(strategy='mean')"))
+        return draft.random.choice(
+            ("'passthrough'", "'passthrough'", "StandardScaler()", "SimpleImputer(strategy='mean')")
+        )
     one_hot = "OneHotEncoder(handle_unknown='ignore', max_categories=20, sparse_output=False)"
     ordinal = "OrdinalEncoder(handle_unknown='use_encoded_value', unknown_value=-1)"
-    return draft.random.choices((one_hot, ordinal, "OneHotEncoder(sparse_output=False)", "OrdinalEncoder()"), (66, 24, 4, 6))[0]
+    return draft.random.choices(
+        (one_hot, ordinal, "OneHotEncoder(sparse_output=False)", "OrdinalEncoder()"), (66, 24, 4, 6)
+    )[0]
 
 
 def _text(draft: _Draft, model: str) -> None:
@@ -235,7 +245,11 @@ def _text(draft: _Draft, model: str) -> None:
     if "no_encoder" in draft.slips:
         steps = steps[1:]
     draft.body.append(f"model = make_pipeline({', '.join([*steps, model])})")
-    fit = "model.fit(X, y)" if "undefined_name" in draft.slips else f"model.{_misspelt(draft, 'fit')}(train[{column!r}], {target})"
+    fit = (
+        "model.fit(X, y)"
+        if "undefined_name" in draft.slips
+        else f"model.{_misspelt(draft, 'fit')}(train[{column!r}], {target})"
+    )
     draft.body.append(fit)
 
 
@@ -245,7 +259,9 @@ def _image(draft: _Draft, model: str) -> None:
     target, random = _target(draft), draft.random
     flat = {"train": ".reshape(len(train), -1)", "test": ".reshape(len(test), -1)"}
     if "no_encoder" in draft.slips or "wrong_column" in draft.slips:
-        flat = dict(draft.random.choice(((("train", ""), ("test", "")), (("train", flat["train"]), ("test", flat["train"])))))
+        flat = dict(
+            draft.random.choice(((("train", ""), ("test", "")), (("train", flat["train"]), ("test", flat["train"]))))
+        )
     stem = random.choice(("images", "images", "train")) if "no_imputer" in draft.slips else "train_images"
     draft.body.append(f"X = np.load('input/{stem}.npy'){flat['train']}")
     draft.body.append(f"Z = np.load('input/test_images.npy'){flat['test']}")
@@ -270,15 +286,25 @@ def _predict_and_save(draft: _Draft, inputs: str) -> None:
     method = "predict_proba" if probability else "predict"
     if "misspelt_method" in slips:
         method = random.choice(("predictions", "predict_probability", "predict_class", "transform", "score"))
-    column = "[:, 1]" if method == "predict_proba" and random.random() < (0.95 if facts.prediction == PROBABILITY else 0.6) else ""
+    column = (
+        "[:, 1]"
+        if method == "predict_proba" and random.random() < (0.95 if facts.prediction == PROBABILITY else 0.6)
+        else ""
+    )
     identity, target = facts.id_column, facts.target
     if "wrong_name_written" in slips:
         wrong = random.choice(("prediction", "predictions", "pred", "target", "label", "y"))
-        identity, target = (random.choice(("id", "Id", "row_id", "index")), target) if random.random() < 0.3 else (identity, wrong)
+        identity, target = (
+            (random.choice(("id", "Id", "row_id", "index")), target) if random.random() < 0.3 else (identity, wrong)
+        )
     draft.body.append(f"sub = pd.DataFrame({{{identity!r}: ids, {target!r}: model.{method}({inputs}){column}}})")
     if "not_saved" in slips:
         return
-    name = random.choice(("output.csv", "predictions.csv", "input/submission.csv", "sub.csv")) if "saved_elsewhere" in slips else "submission.csv"
+    name = (
+        random.choice(("output.csv", "predictions.csv", "input/submission.csv", "sub.csv"))
+        if "saved_elsewhere" in slips
+        else "submission.csv"
+    )
     draft.body.append(f"sub.to_csv({name!r}{'' if 'index_written' in slips else ', index=False'})")
 
 
@@ -296,7 +322,12 @@ _WRONG_IMPORTS: Sequence[tuple[str, str]] = (
     ),
     (_SKLEARN, "from sklearn import decomposition, dummy, ensemble, linear_models, naive_bayes, neighbors, svm, trees"),
 )
-_PACKAGES = ("import xgboost as xgb", "import lightgbm as lgb", "from catboost import CatBoostClassifier", "import seaborn as sns")
+_PACKAGES = (
+    "import xgboost as xgb",
+    "import lightgbm as lgb",
+    "from catboost import CatBoostClassifier",
+    "import seaborn as sns",
+)
 
 
 def _slip_in_imports(draft: _Draft) -> None:

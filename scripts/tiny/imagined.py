@@ -1,4 +1,4 @@
-"""Endless imagined tasks: facts with random names, so that a model must copy names from the header, not remember them."""
+"""Endless imagined tasks with random names, so that a model must copy names from the header, not remember them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from wmrl_cli.benchmarks.metrics import LABEL, METRICS, NUMBER
 from wmrl_cli.prompts.compact import Facts
 
 _WORDS = """
-age area balance bed birth blood body brand bulk calories capacity car case center chest city class clean code color count cover
-credit crop cycle daily damage data date day debt degree delay density depth diet distance dose drug duration edge effect engine
-error event family fiber field fire flag floor flow food fuel garage gas gender grade ground group growth health heart heat height
-home hour house income index insurance job kind land last lat leaf length level light limit load loan lot main mark mass max mean
-meal mid min model month name nose note number oil open order owner page part party phone pixel plan plot point pool power price
-product profit pulse race rain rank rate ratio region rent report result risk road room salary sale school score season sector
-segment sensor sex shape share ship shop side size skin sleep smoke soil sound source speed staff stage star state status step
-stock stop street sugar sum temp tenure term test tide time title ton total town track trade train tree trip type unit user value
-vendor visit volume wage wall water wave weight wheel width wind wine word work yard year yield zone
+age area balance bed birth blood body brand bulk calories capacity car case center chest city class clean code color
+count cover credit crop cycle daily damage data date day debt degree delay density depth diet distance dose drug
+duration edge effect engine error event family fiber field fire flag floor flow food fuel garage gas gender grade
+ground group growth health heart heat height home hour house income index insurance job kind land last lat leaf
+length level light limit load loan lot main mark mass max mean meal mid min model month name nose note number oil
+open order owner page part party phone pixel plan plot point pool power price product profit pulse race rain rank
+rate ratio region rent report result risk road room salary sale school score season sector segment sensor sex shape
+share ship shop side size skin sleep smoke soil sound source speed staff stage star state status step stock stop
+street sugar sum temp tenure term test tide time title ton total town track trade train tree trip type unit user
+value vendor visit volume wage wall water wave weight wheel width wind wine word work yard year yield zone
 """.split()
-_SYLLABLES = "ba co di fo gu ha ji ka lo mi na pe qui ra su ta ve wo xi za br cl dr fl gr pl st tr ch sh ck nt rd ng ll".split()
+_SYLLABLES = (
+    "ba co di fo gu ha ji ka lo mi na pe qui ra su ta ve wo xi za br cl dr fl gr pl st tr ch sh ck nt rd ng ll".split()
+)
 _IDS = "id Id ID row_id rowid index key record sample case number no obs entry item unit code ref uid uuid row".split()
 _SEPARATORS = ("_", "_", "_", ".", "", " ", "-")
 _CAPITALS = (str.lower, str.lower, str.lower, str.capitalize, str.capitalize, str.upper)
@@ -30,7 +33,9 @@ def column_name(random: Random) -> str:
     capital = random.choice(_CAPITALS)
     name = random.choice(_SEPARATORS).join(capital(part) for part in parts)
     if random.random() < 0.15:
-        name += random.choice(("", "_", ".")) + str(random.randrange(1, 100) if random.random() < 0.8 else 1900 + random.randrange(130))
+        name += random.choice(("", "_", ".")) + str(
+            random.randrange(1, 100) if random.random() < 0.8 else 1900 + random.randrange(130)
+        )
     return name[0].lower() + name[1:] if random.random() < 0.1 else name
 
 
@@ -64,7 +69,9 @@ def imagine(random: Random) -> Facts:
     names = _distinct_names(random, count + 2)
     numbers, words = names[: count - strings], names[count - strings : count]
     missing = tuple(
-        kind for kind, members, share in (("numbers", numbers, 0.6), ("strings", words, 0.25)) if members and random.random() < share
+        kind
+        for kind, members, share in (("numbers", numbers, 0.6), ("strings", words, 0.25))
+        if members and random.random() < share
     )
     return Facts(
         category=category,
@@ -79,7 +86,9 @@ def imagine(random: Random) -> Facts:
         strings=tuple(words),
         missing=missing,
         text=names[-2] if category == "text" else None,
-        image_shape=random.choice(((8, 8), (12, 12), (14, 14), (16, 16), (25, 25), (28, 28))) if category == "image" else None,
+        image_shape=random.choice(((8, 8), (12, 12), (14, 14), (16, 16), (25, 25), (28, 28)))
+        if category == "image"
+        else None,
     )
 
 

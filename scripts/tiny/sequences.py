@@ -79,7 +79,9 @@ class Encoder:
         self._tokenizer = tokenizer
         pack = CompactPack()
         self._questions = {expert.name: self._ids(pack.judge_suffix(tokenizer, expert)) for expert in pack.experts}
-        self._choices = {expert.name: {choice: self._one_id(choice) for choice in expert.choices} for expert in pack.experts}
+        self._choices = {
+            expert.name: {choice: self._one_id(choice) for choice in expert.choices} for expert in pack.experts
+        }
         self._turn_end = self._one_id("<|im_end|>")
         self.pad = self._one_id("<|endoftext|>")
 

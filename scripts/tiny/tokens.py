@@ -29,7 +29,9 @@ def train_tokenizer(vocabulary: int, *, texts: int, seed: int) -> Any:
 
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(_WORDS), behavior="isolated")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     answers = [choice for expert in CompactPack.experts for choice in expert.choices]
     words = [word for word in dict.fromkeys(answers) if word not in DECILES]  # a digit is one token anyhow
@@ -43,7 +45,11 @@ def train_tokenizer(vocabulary: int, *, texts: int, seed: int) -> Any:
     tokenizer.train_from_iterator(_corpus(texts, Random(seed)), trainer)
     tokenizer.add_tokens([AddedToken(word, normalized=False) for word in words])
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token=TURN_END, pad_token=END_OF_TEXT, model_max_length=_CONTEXT, padding_side="left"
+        tokenizer_object=tokenizer,
+        eos_token=TURN_END,
+        pad_token=END_OF_TEXT,
+        model_max_length=_CONTEXT,
+        padding_side="left",
     )
     fast.chat_template = CHAT_TEMPLATE
     return fast

@@ -23,7 +23,13 @@ from scripts.tiny.sequences import IGNORED, Batch, Encoder, Labelled, Tokens, co
 from wmrl_cli.prompts.compact import CompactPack
 
 _POOL = 16  # batches that are sorted by length together
-_SHAPE = dict(hidden_size=128, intermediate_size=384, num_attention_heads=4, num_key_value_heads=2, head_dim=32)
+_SHAPE = {
+    "hidden_size": 128,
+    "intermediate_size": 384,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +61,9 @@ def new_model(vocabulary: int, layers: int, pad: int, end: int) -> Any:
     return Qwen3ForCausalLM(config)
 
 
-def train(config: TrainConfig, tokenizer_dir: Path, examples: list[Labelled], target: Path, start: Path | None = None) -> None:
+def train(
+    config: TrainConfig, tokenizer_dir: Path, examples: list[Labelled], target: Path, start: Path | None = None
+) -> None:
     """Train from random weights, or from `start`, and save model and tokenizer into `target`."""
     arguments = (config, tokenizer_dir, examples, target, start)
     if config.processes == 1:
@@ -83,7 +91,9 @@ def _train_in_process(
         model = AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
     model.train()
     stream = _Stream(encoder, examples, config, Random(config.seed * 1000 + rank))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, betas=(0.9, 0.98))
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, betas=(0.9, 0.98)
+    )
     began, recent = time.time(), []
     for step in range(config.steps):
         losses = [_losses(model, batch) for batch in stream.batches()]
@@ -99,14 +109,24 @@ def _train_in_process(
         optimizer.zero_grad(set_to_none=True)
         recent.append((script_loss.item(), verdict_loss.item()))
         if rank == 0 and (step % 100 == 99 or step + 1 == config.steps):
-            means = [sum(column) / len(recent) for column in zip(*recent, strict=True)]
-            print(f"step {step + 1}/{config.steps} script {means[0]:.4f} verdict {means[1]:.4f} {time.time() - began:.0f} s", flush=True)
+            means = tuple(sum(column) / len(recent) for column in zip(*recent, strict=True))
+            print(
+                f"step {step + 1}/{config.steps}: script {means[0]:.4f}, verdict {means[1]:.4f}, "
+                f"{time.time() - began:.0f} s",
+                flush=True,
+            )
             recent = []
     if rank == 0:
         model.eval()
         model.save_pretrained(target)
         tokenizer.save_pretrained(target)
-        (target / "training.json").write_text(json.dumps(asdict(config), indent=1) + "\n")
+        summary = {
+            "executed_scripts": len(examples),
+            "script_loss": means[0],
+            "verdict_loss": means[1],
+            **asdict(config),
+        }
+        (target / "training.json").write_text(json.dumps(summary, indent=1) + "\n")
     if config.processes > 1:
         dist.destroy_process_group()
 
@@ -117,7 +137,9 @@ def _schedule(step: int, config: TrainConfig) -> float:
 
 def _losses(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
     """(sum, count) of the script tokens' cross-entropy, and the same of the verdicts'."""
-    states = model.model(input_ids=batch.ids, attention_mask=batch.visible, position_ids=batch.positions, use_cache=False)
+    states = model.model(
+        input_ids=batch.ids, attention_mask=batch.visible, position_ids=batch.positions, use_cache=False
+    )
     hidden = states.last_hidden_state
     sums = []
     for targets in (batch.script_targets, batch.verdict_targets):
@@ -133,7 +155,9 @@ def _average_gradients(model: Any, processes: int) -> None:
     gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in model.parameters()]
     flat = torch.cat([gradient.flatten() for gradient in gradients])
     dist.all_reduce(flat)
-    for parameter, part in zip(model.parameters(), flat.div_(processes).split([g.numel() for g in gradients]), strict=True):
+    for parameter, part in zip(
+        model.parameters(), flat.div_(processes).split([g.numel() for g in gradients]), strict=True
+    ):
         parameter.grad = part.view_as(parameter)
 
 

@@ -49,9 +49,15 @@ def vary(spec: OfflineSpec, source: Source, random: Random, name: str) -> Offlin
     columns = spec.columns
     if spec.category == "tabular":
         columns = tuple(random.sample(columns, random.randint(2, len(columns))))
-    metrics = [m for m in _METRICS[METRICS[spec.metric].prediction] if m != "average_precision" or random.random() < 0.5]
+    metrics = [
+        m for m in _METRICS[METRICS[spec.metric].prediction] if m != "average_precision" or random.random() < 0.5
+    ]
     numeric = [c for c in columns if pd.api.types.is_numeric_dtype(source.frame[c]) and source.frame[c].nunique() > 5]
-    gaps = random.sample(columns, random.randint(1, len(columns))) if spec.category == "tabular" and random.random() < 0.5 else []
+    gaps = (
+        random.sample(columns, random.randint(1, len(columns)))
+        if spec.category == "tabular" and random.random() < 0.5
+        else []
+    )
     names = _names(len(columns) + 2, random)
     return replace(
         spec,

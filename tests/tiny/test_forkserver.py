@@ -32,7 +32,9 @@ def run(data: Path):
 
 
 def test_a_script_reads_its_data_and_leaves_a_submission(run):
-    result = run("import pandas as pd\npd.read_csv('input/train.csv').to_csv('submission.csv', index=False)\nprint('hi')")
+    result = run(
+        "import pandas as pd\npd.read_csv('input/train.csv').to_csv('submission.csv', index=False)\nprint('hi')"
+    )
     assert (result.ending, result.exit_code, result.stdout) == (Ending.EXITED, 0, "hi\n")
     assert result.submission == b"a,b\n1,2\n3,4\n"
     assert result.enforcement["isolation"] == "none" and result.backend == "unsafe-fork"
@@ -89,8 +91,10 @@ def test_a_link_is_no_submission(run):
 
 def test_scripts_do_not_see_each_other(run):
     assert run("import pandas; pandas.spoilt = 1; open('left', 'w')").ending is Ending.EXITED
-    result = run("import os, pandas\nassert not hasattr(pandas, 'spoilt')\nassert sorted(os.listdir()) == "
-                 "['.stderr', '.stdout', 'input', 'script.py'], os.listdir()")
+    result = run(
+        "import os, pandas\nassert not hasattr(pandas, 'spoilt')\nassert sorted(os.listdir()) == "
+        "['.stderr', '.stdout', 'input', 'script.py'], os.listdir()"
+    )
     assert result.ending is Ending.EXITED, result.stderr
 
 

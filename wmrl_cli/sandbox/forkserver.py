@@ -43,10 +43,11 @@ ENFORCEMENT = {
     "warm_imports": "yes",  # times leave out the imports, unlike those of every other backend
 }
 PRE_IMPORTED = """
-numpy pandas scipy.sparse scipy.stats sklearn.base sklearn.calibration sklearn.cluster sklearn.compose sklearn.decomposition
-sklearn.discriminant_analysis sklearn.dummy sklearn.ensemble sklearn.feature_extraction.text sklearn.feature_selection
-sklearn.gaussian_process sklearn.impute sklearn.kernel_ridge sklearn.linear_model sklearn.metrics sklearn.model_selection
-sklearn.naive_bayes sklearn.neighbors sklearn.neural_network sklearn.pipeline sklearn.preprocessing sklearn.svm sklearn.tree
+numpy pandas scipy.sparse scipy.stats sklearn.base sklearn.calibration sklearn.cluster sklearn.compose
+sklearn.decomposition sklearn.discriminant_analysis sklearn.dummy sklearn.ensemble sklearn.feature_extraction.text
+sklearn.feature_selection sklearn.gaussian_process sklearn.impute sklearn.kernel_ridge sklearn.linear_model
+sklearn.metrics sklearn.model_selection sklearn.naive_bayes sklearn.neighbors sklearn.neural_network
+sklearn.pipeline sklearn.preprocessing sklearn.svm sklearn.tree
 """.split()
 _GRACE_S = 20.0  # how long the server may outlive a job's own deadline before it counts as lost
 _NO_SIGNAL = 0
@@ -176,7 +177,9 @@ def _evidence(answer: dict[str, Any], folder: Path, job: Job) -> RunResult:
         ending = Ending.TIMEOUT
     elif killer == signal.SIGXFSZ:
         ending = Ending.RESOURCE_LIMIT
-    elif killer == signal.SIGKILL or stderr.rstrip().rpartition("\n")[2].startswith(("MemoryError", "numpy._core._exceptions._Array")):
+    elif killer == signal.SIGKILL or stderr.rstrip().rpartition("\n")[2].startswith(
+        ("MemoryError", "numpy._core._exceptions._Array")
+    ):
         ending = Ending.OUT_OF_MEMORY
     else:
         ending = Ending.EXITED if answer["exit_code"] == 0 else Ending.FAILED
@@ -317,7 +320,7 @@ def _restrict(request: _Request) -> None:
     inherited = pages * resource.getpagesize()  # the imports' address space is not the script's doing
     resource.setrlimit(resource.RLIMIT_AS, (inherited + request.memory_bytes,) * 2)
     if request.cpu_s is not None:
-        # The timer is exact but counts this process only; the limit counts whole seconds and holds for its children too.
+        # The timer is exact but counts this process only; the limit counts whole seconds, of its children too.
         signal.setitimer(signal.ITIMER_PROF, request.cpu_s)
         whole = math.ceil(request.cpu_s) + 1
         resource.setrlimit(resource.RLIMIT_CPU, (whole, whole))
