@@ -37,8 +37,8 @@ def load_tokenizer(source: str | Path) -> Any:
         raise UnavailableError(
             f"`{source}` has no tokenizer that can be read: {_first_line(error)}", _hint(source)
         ) from error
-    if not tokenizer.encode("a", add_special_tokens=False):  # what transformers makes of a folder without its files
-        raise UnavailableError(f"`{source}` has no tokenizer: text becomes no tokens", _hint(source))
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):  # what transformers makes of a folder without its files
+        raise UnavailableError(f"`{source}` has no tokenizer: its vocabulary is empty", _hint(source))
     return tokenizer
 
 
