@@ -56,6 +56,19 @@ def encode(engine: Engine, text: str) -> list[int]:
     return list(engine.tokenizer.encode(text, add_special_tokens=False))
 
 
+def deciding_tokens(answers: Sequence[list[int]]) -> list[list[int]]:
+    """The answers' beginnings, as long as it takes to tell all of them apart.
+
+    What follows is settled by then, so it must not count: an answer of several tokens would look less likely
+    than one of a single token for its length alone.
+    """
+    for length in range(1, max(map(len, answers)) + 1):
+        starts = [answer[:length] for answer in answers]
+        if len(set(map(tuple, starts))) == len(starts):
+            return starts
+    raise ValueError("two answers have the same tokens")
+
+
 def _choose_verdicts(
     engine: Engine, experts: Sequence[ExpertQuestion], suffixes: Sequence[Ids], prefixes: Sequence[Ids]
 ) -> list[list[Verdict]]:
@@ -64,7 +77,7 @@ def _choose_verdicts(
     questions = [
         [*suffix, *start] if expert.kind == "json" else suffix for expert, suffix in zip(experts, suffixes, strict=True)
     ]
-    choices = [[encode(engine, word) for word in expert.verdicts] for expert in experts]
+    choices = [deciding_tokens([encode(engine, word) for word in expert.verdicts]) for expert in experts]
     read = engine.choose(prefixes, questions, choices)
     return [
         [read_choice(expert, row[place]) or Verdict(expert=expert.name, abstained=True) for row in read]
