@@ -59,6 +59,12 @@ def test_a_script_that_passes_is_valid_at_its_expected_position():
     assert engine.written == []
 
 
+def test_the_score_can_be_kept_from_the_agent():
+    (outcome,) = WorldModel(ScriptedEngine(), ShortPack(), show_score=False).step([attempt()])
+    assert outcome.status is Status.VALID
+    assert "accuracy" not in outcome.observation and "position" not in outcome.observation
+
+
 def test_the_expert_that_expects_a_failure_is_asked_where_and_how():
     engine = ScriptedEngine(verdicts={"data": FAILS}, replies={"data": [json.dumps(ACCOUNT)]})
     (outcome,) = predict(engine)

@@ -20,14 +20,21 @@ class WorldModel:
     """Eight experts on one frozen model, behind the interface of the real environment.
 
     A script without code or that does not compile never reaches the model. Everything else is asked about in
-    one batch. `packages` are those of the sandbox, as `name==version`.
+    one batch. `packages` are those of the sandbox, as `name==version`; `show_score` says whether the agent reads
+    its score and position, and should be the sandbox's.
     """
 
     def __init__(
-        self, engine: Engine, pack: PromptPack, *, ladder: RewardLadder | None = None, packages: Sequence[str] = ()
+        self,
+        engine: Engine,
+        pack: PromptPack,
+        *,
+        ladder: RewardLadder | None = None,
+        packages: Sequence[str] = (),
+        show_score: bool = True,
     ) -> None:
         self.engine, self.pack = engine, pack
-        self.ladder, self.packages = ladder or RewardLadder(), tuple(packages)
+        self.ladder, self.packages, self.show_score = ladder or RewardLadder(), tuple(packages), show_score
         self.weights_digest = engine.digest
 
     @property
@@ -76,9 +83,23 @@ class WorldModel:
             q=expected.q,
             error_class=raised.error_class if raised else None,
             error_line=_line(raised, attempt.script or "") if raised else None,
-            observation=_observation(attempt, expected),
+            observation=self._observation(attempt, expected),
             verdicts=verdicts,
             backend=self.pack.name,
+        )
+
+    def _observation(self, attempt: Attempt, expected: Forecast) -> str:
+        task, cause = attempt.task, expected.cause
+        return predicted_observation(
+            expected.status,
+            script=attempt.script or "",
+            output=(cause.output if cause else None) or "",
+            error_class=cause.error_class if cause else None,
+            line=cause.line if cause else None,
+            metric=task.metric,
+            raw_metric=score_at(expected.q, task.boards, higher_is_better=task.higher_is_better),
+            q=expected.q,
+            show_score=self.show_score,
         )
 
 
@@ -86,17 +107,3 @@ def _line(verdict: Verdict, script: str) -> int | None:
     """The line that a verdict names, None where the script has no such line."""
     lines = len(script.splitlines())
     return verdict.line if verdict.line is not None and 1 <= verdict.line <= lines else None
-
-
-def _observation(attempt: Attempt, expected: Forecast) -> str:
-    task, cause = attempt.task, expected.cause
-    return predicted_observation(
-        expected.status,
-        script=attempt.script or "",
-        output=(cause.output if cause else None) or "",
-        error_class=cause.error_class if cause else None,
-        line=cause.line if cause else None,
-        metric=task.metric,
-        raw_metric=score_at(expected.q, task.boards, higher_is_better=task.higher_is_better),
-        q=expected.q,
-    )
