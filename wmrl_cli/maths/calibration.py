@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Fit = Callable[[Floats, Floats], "ScoreMap"]
+CurveFit = Callable[[Floats, Floats], Callable[[Floats], Floats]]
 
 FLAT = 1e-6  # a map whose values span less than this tells groups nothing
 
@@ -182,7 +183,7 @@ def cross_fit(
     *,
     folds: int | None = None,
     seed: int = 0,
-    fit: Fit = fit_isotonic,
+    fit: CurveFit = fit_isotonic,
 ) -> Floats:
     """Calibrated scores out of fold: each pair is mapped by a fit that has not seen its group.
 

@@ -106,6 +106,8 @@ def pair_counts(
     groups: npt.ArrayLike,
     labels: npt.NDArray[np.int64] | None = None,
     n_labels: int = 0,
+    *,
+    weighted: bool = False,
 ) -> Floats:
     """Pairs of trajectories inside groups by whether the predicted score orders them as the real one does.
 
@@ -114,7 +116,8 @@ def pair_counts(
     Parameters
     ----------
     predicted, real, groups : shape (N,).
-    labels : shape (N,), a number in [0, n_labels) for each trajectory (its true status, its task).
+    labels : shape (N,), a number in [0, n_labels) for each trajectory (its true status).
+    weighted : a pair counts as much as its real scores differ, so that near ties hardly matter.
 
     Returns
     -------
@@ -131,17 +134,17 @@ def pair_counts(
     counts = np.zeros((size, 1 + n_labels, 3))
     for part, rows in group_blocks(code, size):
         first, second = np.triu_indices(rows.shape[1], 1)
-        truth = np.sign(r[rows[:, first]] - r[rows[:, second]])
-        order = np.sign(p[rows[:, first]] - p[rows[:, second]]) * truth
-        kinds = (order > 0, order < 0, (order == 0) & (truth != 0))
-        for k, kind in enumerate(kinds):
-            counts[part, 0, k] = kind.sum(axis=1)
+        gap = r[rows[:, first]] - r[rows[:, second]]
+        order = np.sign(p[rows[:, first]] - p[rows[:, second]]) * np.sign(gap)
+        mass = np.abs(gap) if weighted else (gap != 0).astype(float)
+        touched = [np.ones(gap.shape, dtype=bool)]
         if labels is not None:
             one, other = labels[rows[:, first]], labels[rows[:, second]]
-            for label in range(n_labels):
-                touched = (one == label) | (other == label)
-                for k, kind in enumerate(kinds):
-                    counts[part, 1 + label, k] = (kind & touched).sum(axis=1)
+            touched += [(one == label) | (other == label) for label in range(n_labels)]
+        for k, sign in enumerate((1, -1, 0)):
+            kind = np.where(order == sign, mass, 0.0)
+            for slot, member in enumerate(touched):
+                counts[part, slot, k] = (kind * member).sum(axis=1)
     return counts
 
 
@@ -242,7 +245,9 @@ def ties(score: npt.ArrayLike, groups: npt.ArrayLike) -> Ties:
     c = np.asarray(score, dtype=float)
     code, size = encode(groups)
     counts = np.bincount(code, minlength=size)
-    _, same = np.unique(np.stack([code.astype(float), c]), axis=1, return_counts=True) if c.size else ((), counts)
+    order = np.lexsort((c, code))
+    new = (np.diff(code[order], prepend=-1) != 0) | (np.diff(c[order], prepend=np.nan) != 0)
+    same = np.diff(np.append(np.flatnonzero(new), c.size))  # lengths of the runs of equal scores
     pairs, tied = int((counts * (counts - 1) // 2).sum()), int((same * (same - 1) // 2).sum())
     low, high = np.full(size, np.inf), np.full(size, -np.inf)
     np.minimum.at(low, code, c)
