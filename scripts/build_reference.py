@@ -1,7 +1,7 @@
 """Write docs/reference/ from the code: the command's help, the tables' columns, the configuration's keys.
 
-    python scripts/build_reference.py            write
-    python scripts/build_reference.py --check    say what is not current, exit code 1
+python scripts/build_reference.py            write
+python scripts/build_reference.py --check    say what is not current, exit code 1
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def command_page() -> str:
     root = app.root()
     pages = [f"# Commands\n\n```console\n$ wmrl --help\n{rendered(root, 'wmrl')}\n```\n"]
     for name in app.COMMANDS:
-        pages.append(f"## wmrl {name}\n\n```console\n$ wmrl {name} --help\n{rendered(app.load(name), f'wmrl {name}')}\n```\n")
+        pages.append(
+            f"## wmrl {name}\n\n```console\n$ wmrl {name} --help\n{rendered(app.load(name), f'wmrl {name}')}\n```\n"
+        )
     return MADE + "\n".join(pages) + EXIT_CODES
 
 
@@ -107,7 +109,10 @@ def config_section(cls: type[Any], prefix: str, title: str) -> list[str]:
             kind = re.sub(r"typing\.|pathlib\.", "", str(kinds[field.name]))
         rows.append(f"| `{field.name}` | {kind.replace('|', 'or')} | `{default}` | {comments.get(field.name, '')} |")
     about = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
-    return [f"## {title}\n\n{about}\n\n| key | type | default | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n", *below]
+    return [
+        f"## {title}\n\n{about}\n\n| key | type | default | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n",
+        *below,
+    ]
 
 
 def trailing_comments(source: str, name: str) -> dict[str, str]:
@@ -125,7 +130,9 @@ PAGES = {"commands.md": command_page, "tables.md": table_page, "config.md": conf
 
 def stale() -> list[str]:
     """Pages that are not what the code says now."""
-    return [name for name, page in PAGES.items() if not (FOLDER / name).exists() or (FOLDER / name).read_text() != page()]
+    return [
+        name for name, page in PAGES.items() if not (FOLDER / name).exists() or (FOLDER / name).read_text() != page()
+    ]
 
 
 def main() -> int:

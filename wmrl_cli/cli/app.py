@@ -13,7 +13,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from wmrl_cli import __version__
 
-
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -26,10 +25,16 @@ class Entry:
 
 
 COMMANDS = {
-    "prepare-tasks": Entry("wmrl_cli.cli.prepare_tasks:prepare_tasks", "Prepare a suite of tasks: data, inventory, answers, leaderboards"),
-    "simulate": Entry("wmrl_cli.cli.simulate:simulate", "Let the agent write scripts and the world model predict their outcome"),
+    "prepare-tasks": Entry(
+        "wmrl_cli.cli.prepare_tasks:prepare_tasks", "Prepare a suite of tasks: data, inventory, answers, leaderboards"
+    ),
+    "simulate": Entry(
+        "wmrl_cli.cli.simulate:simulate", "Let the agent write scripts and the world model predict their outcome"
+    ),
     "execute": Entry("wmrl_cli.cli.execute:execute", "Run scripts in a sandbox and grade what they submit"),
-    "calibrate": Entry("wmrl_cli.cli.calibrate:calibrate", "Fit the map from predicted to real scores on pairs of both"),
+    "calibrate": Entry(
+        "wmrl_cli.cli.calibrate:calibrate", "Fit the map from predicted to real scores on pairs of both"
+    ),
     "train": Entry("wmrl_cli.cli.train:train", "Post-train an agent on simulated and a few executed groups"),
     "evaluate": Entry("wmrl_cli.cli.evaluate:evaluate", "Measure a policy on tasks by real execution"),
     "report": Entry("wmrl_cli.cli.report:report", "Turn a run folder into one HTML page with figures"),
@@ -81,7 +86,9 @@ app = typer.Typer(cls=LazyGroup, context_settings=SETTINGS, rich_markup_mode=Non
 @app.callback(invoke_without_command=True)
 def overview(
     ctx: typer.Context,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """World Model RL: post-train research agents without executing every script
 

@@ -38,7 +38,7 @@ def doctor(as_json: options.Json = False, quiet: options.Quiet = False) -> None:
             console.note(f"{found.name}: {found.advice}")
     if not runs:
         console.error(
-            "`wmrl train` cannot run here", "a row that says NO stands for what is missing, or no sandbox does"
+            "`wmrl train` cannot run here", "see the rows that say NO, and that one of docker and bubblewrap is there"
         )
         raise typer.Exit(4)
     console.note("`wmrl train` can run here")

@@ -83,7 +83,7 @@ def _lead(run: RunData) -> str:
     else:
         how = f"{config['anchor_frac']:.0%} of the groups were to be executed, the world model predicted the others"
     size = f"{config['groups_per_step']} groups of {config['group_size']}"
-    return f"`{config['model']}`, {state} of {size}: {how}. wmrl {run.wmrl}."
+    return f"Model {config['model']}, {state} of {size}: {how}. wmrl {run.wmrl}."
 
 
 def _facts(run: RunData) -> str:
@@ -112,9 +112,8 @@ def _warnings(run: RunData) -> Iterator[str]:
     numbers = summary(run)
     lost = numbers["lost_world_model"] + numbers["lost_sandbox"]
     if lost:
-        yield paragraph(
-            f"{lost} trajectories were lost: our failure, not the scripts'. They are in no mean.", kind="warning"
-        )
+        count = "1 trajectory was" if lost == 1 else f"{lost} trajectories were"
+        yield paragraph(f"{count} lost: our failure, not a script's. No mean has them.", kind="warning")
     if run.note:
         yield paragraph(f"The calibrator says: {run.note}.", kind="warning")
     flattened = mean(run.column("flattened_groups"))

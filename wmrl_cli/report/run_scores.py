@@ -69,13 +69,14 @@ def _by_task(before: Any, after: Any) -> tuple[list[str], list[float], list[floa
 def reward_by_source(run: RunData) -> Section:
     """Mean reward of each step as the world model, the map and the sandbox see it."""
     steps = run.column("step")
+    sources = (
+        ("reward_real", "real (anchors)"),
+        ("reward_raw", "predicted"),
+        ("reward_calibrated", "calibrated"),
+    )
     lines = [
-        curve(steps, rolling(run.column(column)), name=name)
-        for column, name in (
-            ("reward_raw", "predicted"),
-            ("reward_calibrated", "calibrated"),
-            ("reward_real", "real (anchors)"),
-        )
+        curve(steps, rolling(run.column(column)), name=name, markers=column == "reward_real")
+        for column, name in sources
         if np.isfinite(run.column(column)).any()
     ]
     chart = line_chart(

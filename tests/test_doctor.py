@@ -1,0 +1,64 @@
+"""wmrl doctor: what is found, what it means for the main job, and the exit code."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from wmrl_cli import doctor
+from wmrl_cli.__main__ import run as wmrl
+from wmrl_cli.doctor import Finding
+
+NEEDED = Finding(part="package", name="torch", ok=True, needed=True, words="2.13.0")
+BOX = Finding(part="sandbox", name="bubblewrap", ok=True, needed=False, words="memory=cgroup-v2")
+UNSAFE = replace(BOX, name="unsafe-process")
+OPTION = Finding(part="package", name="vllm", ok=False, needed=False, words="not installed", advice="install it")
+
+
+def test_the_main_job_needs_every_needed_part_and_one_real_sandbox() -> None:
+    assert doctor.main_job_runs([NEEDED, BOX, OPTION])
+    assert not doctor.main_job_runs([replace(NEEDED, ok=False), BOX])
+    assert not doctor.main_job_runs([NEEDED, replace(BOX, ok=False)])
+    assert not doctor.main_job_runs([NEEDED, UNSAFE]), "an unsafe backend is never taken unasked"
+
+
+def test_this_machine_is_described_and_every_missing_part_has_advice(tmp_path: Path) -> None:
+    findings = doctor.examine(tmp_path)
+    names = {found.name for found in findings}
+    assert {"python", "torch", "transformers", "tiny", "docker", "bubblewrap", "accelerator", "disk"} <= names
+    for found in findings:
+        assert found.words
+        assert found.ok or found.advice, f"{found.name} is missing, and nothing says what to do"
+    torch = next(found for found in findings if found.name == "torch")
+    assert torch.ok and torch.words.startswith("2.")
+
+
+@pytest.mark.parametrize(("findings", "code"), [([NEEDED, BOX, OPTION], 0), ([NEEDED, replace(BOX, ok=False)], 4)])
+def test_the_exit_code_says_whether_the_main_job_can_run(
+    findings: list[Finding], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda: findings)
+    assert wmrl(["doctor", "--json"]) == code
+    out, err = capsys.readouterr()
+    result = json.loads(out)
+    assert result["main_job_runs"] == (code == 0)
+    assert [found["name"] for found in result["findings"]] == [found.name for found in findings]
+    assert ("error: " in err) == (code == 4)
+
+
+def test_the_table_names_what_to_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda: [NEEDED, BOX, OPTION])
+    wmrl(["doctor"])
+    out, err = capsys.readouterr()
+    assert "bubblewrap" in out and "memory=cgroup-v2" in out
+    assert "vllm: install it" in err
+
+
+def test_a_version_outside_the_tried_range_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_version", lambda name: "4.0.0" if name == "transformers" else "2.13.0+cpu")
+    found = {finding.name: finding for finding in doctor._packages()}
+    assert not found["transformers"].ok and "4.0.0 (tried with >=5.17,<5.20)" in found["transformers"].words
+    assert found["torch"].ok, "a local build's version counts as its release"
