@@ -60,6 +60,7 @@ def rendered(command: Any, name: str) -> str:
 def table_page() -> str:
     """The columns of every table, with the comments that stand beside them in the code."""
     comments = trailing_comments(inspect.getsource(tables), r'_(?:must|may)\("(\w+)"')
+    comments |= tables.METRIC_WORDS
     parts = [
         "# Tables\n\nEach table is one Parquet file, written whole or not at all. Its schema metadata hold `wmrl.table`, "
         f"`wmrl.version` (now {tables.VERSION}) and `wmrl.provenance` (JSON: code version, stage, resolved configuration, "

@@ -198,21 +198,59 @@ EVALUATION = TableKind(
     ),
 )
 
-_METRICS = """
-anchor_share_asked anchor_share_realised groups anchors pairs
-map_version map_low map_high flattened_groups
-residual_raw residual_calibrated bias_raw bias_calibrated
-eta2 eta2_cal rho weight_executed weight_simulated
-dead_share_executed dead_share_simulated
-lost_world_model lost_sandbox trajectories
-reward_raw reward_calibrated reward_real reward_used
-loss kl entropy clip_share gradient_norm learning_rate
-sampler_logprob_diff_mean sampler_logprob_diff_max effective_sample_share truncated_share
-seconds_generate seconds_simulate seconds_execute seconds_wait seconds_train seconds_step
-gpu_seconds scripts_executed scripts_simulated seconds_per_execution seconds_if_all_executed speed_up
-""".split()
+METRIC_WORDS = {
+    "anchor_share_asked": "share of groups that were to be executed",
+    "anchor_share_realised": "share that was",
+    "groups": "groups that trained: at least two trajectories with a reward",
+    "anchors": "executed groups",
+    "pairs": "anchor pairs so far, this step's included",
+    "map_version": "version of the map in force; 0 is the identity",
+    "map_low": "smallest value of the map",
+    "map_high": "largest value of the map",
+    "flattened_groups": "share of the groups with different predictions that the map makes all equal",
+    "residual_raw": "root mean squared error inside groups before the map, reward units",
+    "residual_calibrated": "the same after the map that was in force before the pairs were seen",
+    "bias_raw": "mean of predicted minus real reward",
+    "bias_calibrated": "mean of calibrated minus real reward",
+    "eta2": "the score's error inside groups as a share of the real variance",
+    "eta2_cal": "its value when warm-up ended; null before",
+    "rho": "variance of a simulated group's gradient relative to an executed one's",
+    "weight_executed": "mean weight of executed groups; the mean over all groups is 1",
+    "weight_simulated": "mean weight of simulated groups",
+    "dead_share_executed": "share of executed groups whose rewards are all equal",
+    "dead_share_simulated": "share of simulated groups whose rewards are all equal",
+    "lost_world_model": "trajectories that the world model lost",
+    "lost_sandbox": "trajectories that the sandbox lost",
+    "trajectories": "trajectories of the step",
+    "reward_raw": "mean predicted reward",
+    "reward_calibrated": "mean calibrated reward",
+    "reward_real": "mean real reward of the executed groups",
+    "reward_used": "mean of the rewards that trained",
+    "loss": "loss of the step",
+    "kl": "divergence from the start, nats a token",
+    "entropy": "entropy of the policy, nats a token",
+    "clip_share": "share of tokens whose ratio was clipped",
+    "gradient_norm": "norm before clipping",
+    "learning_rate": "learning rate of the step",
+    "sampler_logprob_diff_mean": "mean difference of sampler and learner, nats a token",
+    "sampler_logprob_diff_max": "largest difference, nats",
+    "effective_sample_share": "effective sample size of the sampler's correction, as a share",
+    "truncated_share": "share of trajectories cut by the token limit",
+    "seconds_generate": "wall-clock seconds the agent generated",
+    "seconds_simulate": "wall-clock seconds the world model scored",
+    "seconds_execute": "wall-clock seconds the sandbox was at work, beside the rest",
+    "seconds_wait": "wall-clock seconds nothing else went on than execution",
+    "seconds_train": "wall-clock seconds of the learner",
+    "seconds_step": "wall-clock seconds of the whole step",
+    "gpu_seconds": "GPU seconds of the executed scripts",
+    "scripts_executed": "scripts really executed",
+    "scripts_simulated": "scripts simulated",
+    "seconds_per_execution": "mean wall-clock seconds of one execution",
+    "seconds_if_all_executed": "estimate: executing every script of the step on the same slots",
+    "speed_up": "estimate: the step with everything executed and nothing simulated, over the step as it was",
+}
 
-METRICS = TableKind("metrics", pa.schema([_must("step", _int), *(_may(name, _float) for name in _METRICS)]))
+METRICS = TableKind("metrics", pa.schema([_must("step", _int), *(_may(name, _float) for name in METRIC_WORDS)]))
 
 KINDS = {kind.name: kind for kind in (TASKS, TRAJECTORIES, SCORES, ANCHOR_PAIRS, METRICS, EVALUATION)}
 
