@@ -73,7 +73,7 @@ def test_what_a_run_reports_follows_from_its_tables(tmp_path):
     train(tmp_path, sandbox=World("sandbox", seconds=2.0, lose=9), world_model=World("world_model", noise=0.4, lose=11))
     metrics = read_table(METRICS, tmp_path / "metrics.parquet").to_pylist()
     pairs = read_table(ANCHOR_PAIRS, tmp_path / "anchor_pairs.parquet").to_pylist()
-    seen, numerator, denominator = 0, 0.0, 0.0
+    seen = 0
     for metric, scores in zip(metrics, all_steps(tmp_path, SCORES), strict=True):
         rows = scores.to_pylist()
         by = {name: {r["trajectory_id"]: r for r in rows if r["scorer"] == name} for name in ("world_model", "sandbox")}
@@ -114,7 +114,6 @@ def test_what_a_run_reports_follows_from_its_tables(tmp_path):
     assert metrics[0]["map_version"] == 0 and metrics[-1]["map_version"] > 0
     assert metrics[0]["rho"] == 1.0
     assert max(metric["rho"] for metric in metrics) > 1.0
-    del numerator, denominator
 
 
 def test_rho_is_two_when_warm_up_ends(tmp_path):

@@ -172,7 +172,7 @@ def _score_again(episodes: Sequence[Episode], scorer: Environment, config: Train
         for number, turn in enumerate(episode.turns)
     ]
     outcomes = iter(scorer.step(attempts))
-    return [_scored([next(outcomes) for _ in episode.turns], episode.lost, config) for episode in episodes]
+    return [_scored([next(outcomes) for _ in episode.turns], False, config) for episode in episodes]
 
 
 def _scored(outcomes: Sequence[Outcome], lost: bool, config: TrainConfig) -> Scored:
