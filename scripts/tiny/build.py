@@ -22,7 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from scripts.tiny import execution
 from scripts.tiny.card import ship_weights, write_card
-from scripts.tiny.evaluation import report, sample_scripts, try_out
+from scripts.tiny.evaluation import promising_scripts, report, sample_scripts, try_out
 from scripts.tiny.grammar import write_script
 from scripts.tiny.tokens import train_tokenizer
 from scripts.tiny.training import TrainConfig, train
@@ -77,13 +77,16 @@ class Build:
         execution.save(execution.label(scripts, by_agent=False, slots=self.processes), self.work / "grammar.jsonl")
 
     def samples(self, number: int) -> None:
-        """Scripts of the agent of the round before, executed; some sampled more greedily, as RL would make them."""
-        scripts = []
-        for temperature, share in ((1.0, 0.75), (0.7, 0.25)):
+        """The last agent's scripts, executed: as it writes them, more greedily, and the world model's choice."""
+        agent, scripts = self.round(number - 1), list[tuple[Task, str | None]]()
+        for share, write in (
+            (0.5, lambda seats: sample_scripts(agent, seats, temperature=1.0, seed=number)),
+            (0.2, lambda seats: sample_scripts(agent, seats, temperature=0.7, seed=number)),
+            (0.3, lambda seats: promising_scripts(agent, seats, of=4, seed=number)),
+        ):
             for tasks, count in ((self.train_tasks(), SAMPLES_A_TASK), (self.variant_tasks(), SAMPLES_A_VARIANT)):
                 seats = [task for task in tasks for _ in range(round(count * share))]
-                texts = sample_scripts(self.round(number - 1), seats, temperature=temperature, seed=number)
-                scripts += list(zip(seats, texts, strict=True))
+                scripts += zip(seats, write(seats), strict=True)
         execution.save(
             execution.label(scripts, by_agent=True, slots=self.processes), self.work / f"agent-{number}.jsonl"
         )

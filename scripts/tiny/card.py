@@ -64,5 +64,5 @@ def write_card(
         f"| {kind} | {both[0]['failures_seen'].get(kind, '-')} | {both[1]['failures_seen'].get(kind, '-')} |"
         for kind in kinds
     )
-    text = _TEMPLATE.read_text().format(stages="\n".join(stages), results=results, failures=failures, remarks=remarks, **facts)
-    (target / "README.md").write_text(text)
+    told = {"stages": "\n".join(stages), "results": results, "failures": failures, "remarks": remarks}
+    (target / "README.md").write_text(_TEMPLATE.read_text().format(**facts, **told))

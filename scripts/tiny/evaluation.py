@@ -48,6 +48,19 @@ def sample_scripts(folder: Path, seats: Sequence[Task], *, temperature: float, s
     return scripts
 
 
+def promising_scripts(folder: Path, seats: Sequence[Task], *, of: int, seed: int) -> list[str | None]:
+    """One script a seat: of `of` that the agent writes, the one that the world model likes best.
+
+    These are the scripts that training against the world model leads to, and among them are those that it
+    overrates: they teach it more than others do.
+    """
+    many = [task for task in seats for _ in range(of)]
+    scripts = sample_scripts(folder, many, temperature=1.0, seed=seed)
+    attempts = [Attempt(task=task, script=script, seed=0) for task, script in zip(many, scripts, strict=True)]
+    rewards = _rewards(WorldModel(open_engine(folder), CompactPack()).step(attempts)).reshape(-1, of)
+    return [scripts[seat * of + int(best)] for seat, best in enumerate(rewards.argmax(axis=1))]
+
+
 @dataclass(frozen=True)
 class Trial:
     """Groups of the agent's scripts: what really came of them, and what the world model expected."""
