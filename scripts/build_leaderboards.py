@@ -18,6 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from wmrl_cli.benchmarks.offline import build_task, load_specs, tasks_folder
 from wmrl_cli.benchmarks.portfolio import reference_scores
+from wmrl_cli.benchmarks.suites import folder_digest
 
 
 def main(names: list[str]) -> None:
@@ -29,7 +30,12 @@ def main(names: list[str]) -> None:
             task = build_task(specs[name], Path(scratch) / name, root=Path(scratch), scores=(0.0,))
             scores = reference_scores(task)
             kept = sorted((float(f"{score:.6g}") for score in scores.values()), reverse=task.higher_is_better)
-            board = {"metric": task.metric, "digest": task.digest, "solutions": len(kept), "scores": kept}
+            board = {
+                "metric": task.metric,
+                "answers": folder_digest(task.private_path),
+                "solutions": len(kept),
+                "scores": kept,
+            }
             (boards / f"{name}.json").write_text(json.dumps(board) + "\n")
             print(
                 f"{name}: {len(kept)} solutions, {len(set(kept))} distinct, {kept[0]} to {kept[-1]}, "

@@ -18,7 +18,7 @@ def describe(spec: OfflineSpec, train: pd.DataFrame, test: pd.DataFrame, images:
     metric, target, name = METRICS[spec.metric], spec.target_out, spec.id_column
     goal = {
         "label": f"Predict the class `{target}` of each row of `input/test.csv`.",
-        "probability": f"Predict, for each row of `input/test.csv`, the probability of `{target}` = 1 ({spec.positive}).",
+        "probability": f"Predict, for each row of `input/test.csv`, the chance of `{target}` = 1 ({spec.positive}).",
         "number": f"Predict the number `{target}` of each row of `input/test.csv`.",
     }[metric.prediction]
     columns = [f"- `{column}`: {column_words(train[column])}\n" for column in train if column not in (name, target)]

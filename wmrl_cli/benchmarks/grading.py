@@ -6,6 +6,7 @@ raise here: a file that cannot be graded is `bad_submission`, never an error of 
 
 from __future__ import annotations
 
+import csv
 import io
 import math
 from dataclasses import dataclass
@@ -75,7 +76,8 @@ def grade(task: Task, submission: bytes) -> Graded:
         frame = parse_submission(task.contract, submission)
         aligned = align(task.contract, frame, answers)
         truth, guess = _values(metric, answers[task.contract.target_columns[0]], aligned)
-        raw = metric.compute(truth, guess)
+        with np.errstate(over="ignore", invalid="ignore"):
+            raw = metric.compute(truth, guess)
         if not math.isfinite(raw):
             raise Refused(Refusal.NOT_FINITE, f"the metric {task.metric} of these predictions is not finite")
     except Refused as refused:
@@ -115,19 +117,22 @@ def parse_submission(contract: Contract, submission: bytes) -> pd.DataFrame:
             Refusal.WRONG_COLUMNS, f"`{contract.file}` has more than 100 columns too many, expected {_words(wanted)}"
         )
     try:
-        frame = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, index_col=False)
-    except (ValueError, OverflowError) as error:  # pandas' empty-data and parser errors are ValueErrors
+        header, *rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
+    except (ValueError, csv.Error) as error:
+        raise Refused(Refusal.UNREADABLE, f"`{contract.file}` is empty or no CSV file") from error
+    if sorted(header) != sorted(wanted):
+        found = [column[:40] for column in header[:8]]
         raise Refused(
-            Refusal.UNREADABLE, f"`{contract.file}` is not a CSV file: {str(error).splitlines()[0]}"
-        ) from error
-    if sorted(frame.columns) != sorted(wanted):
-        found = [str(column)[:40] for column in frame.columns[:8]]
-        raise Refused(
-            Refusal.WRONG_COLUMNS, f"`{contract.file}` has the columns {_words(found)}, expected {_words(wanted)}"
+            Refusal.WRONG_COLUMNS,
+            f"`{contract.file}` has the columns {_words(found)}, expected {_words(wanted)}",
         )
-    if len(frame) != contract.rows:
-        raise Refused(Refusal.WRONG_ROWS, f"`{contract.file}` has {len(frame)} rows, expected {contract.rows}")
-    return frame
+    if len(rows) != contract.rows:
+        raise Refused(Refusal.WRONG_ROWS, f"`{contract.file}` has {len(rows)} rows, expected {contract.rows}")
+    if uneven := next((row for row in rows if len(row) != len(wanted)), None):
+        raise Refused(
+            Refusal.UNREADABLE, f"`{contract.file}` has a row of {len(uneven)} fields, expected {len(wanted)}"
+        )
+    return pd.DataFrame(rows, columns=header, dtype=str)
 
 
 def align(contract: Contract, frame: pd.DataFrame, answers: pd.DataFrame) -> pd.DataFrame:
