@@ -19,7 +19,7 @@ from wmrl_cli.errors import UnavailableError
 from wmrl_cli.sandbox import open_sandbox
 from wmrl_cli.sandbox.base import Capabilities, Ending, Job, RunResult, Sandbox, SubmissionState
 
-SKELETON = "wmrl-skeleton:1"
+SKELETON = "wmrl-skeleton:2"
 PLAIN_UID = 62_000
 SYSTEM_PYTHON = "/usr/bin/python3"
 

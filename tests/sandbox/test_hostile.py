@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -64,13 +65,11 @@ class Arena:
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def arena(request, tmp_path_factory):
+def arena(request):
     os.environ["WMRL_TEST_SECRET"] = "x"
-    folder = tmp_path_factory.mktemp("hostile")
-    for parent in [folder, *folder.parents][:-1]:
-        if parent.stat().st_uid == os.geteuid() and parent.name.startswith("pytest"):
-            parent.chmod(0o755)  # a plain user must reach the data
-    yield Arena(request.param, folder)
+    # not below pytest's folder, which no other user may enter
+    with tempfile.TemporaryDirectory(prefix="wmrl-hostile-") as folder:
+        yield Arena(request.param, Path(folder))
     del os.environ["WMRL_TEST_SECRET"]
 
 

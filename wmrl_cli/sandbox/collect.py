@@ -73,6 +73,8 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
     A folder inside a folder is first moved up beside it, so depth costs neither recursion nor open files.
     """
     try:
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            os.chmod(path, 0o700)
         top = os.open(path, _FOLDER)
     except FileNotFoundError:
         return

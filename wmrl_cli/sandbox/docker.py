@@ -117,7 +117,7 @@ class DockerSandbox:
         with _STARTS, contextlib.ExitStack() as held:
             container = held.enter_context(self._container(job, work, uid))
             stream = container.attach_socket(params={"stdout": 1, "stderr": 1, "stream": 1})
-            held.callback(stream.close)
+            held.callback(_close, stream)
             container.start()
             kept = held.pop_all()
         with kept:
@@ -291,6 +291,13 @@ def _ulimits(limits: Limits, *, processes: int) -> list[Ulimit]:
         seconds = max(1, -int(-limits.cpu_s // 1))
         found.append(Ulimit(name="cpu", soft=seconds, hard=seconds + 1))
     return found
+
+
+def _close(stream: Any) -> None:
+    """Close an attach stream and the connection below it, which docker-py keeps open for as long as it is known."""
+    for part in (getattr(stream, "_response", None), getattr(stream, "_sock", None), stream):
+        if part is not None:
+            part.close()
 
 
 def _first_line(error: BaseException) -> str:

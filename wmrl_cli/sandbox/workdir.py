@@ -24,6 +24,7 @@ class WorkFolder:
     descriptor: int
 
     def collect(self, job: Job) -> Collected:
+        os.fchmod(self.descriptor, 0o700)  # the script may have closed it
         return collect_submission(self.descriptor, job.submission, job.limits.submission_bytes)
 
 
@@ -41,6 +42,7 @@ def work_folder(root: Path, job: Job, *, uid: int | None = None) -> Iterator[Wor
             os.chown(path, uid, uid)
         yield WorkFolder(path, descriptor)
     finally:
+        os.fchmod(descriptor, 0o700)
         os.close(descriptor)
         remove_tree(path)
         with contextlib.suppress(OSError):  # another run of ours may still use it
