@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from wmrl_cli.errors import ConfigError
+from wmrl_cli.errors import ConfigError, StageError
 from wmrl_cli.tables import METRICS, read_table
 from wmrl_cli.training.config import TrainConfig
 from wmrl_cli.training.run_folder import RunFolder
@@ -99,5 +99,5 @@ def test_a_run_may_be_lengthened(tmp_path):
 
 def test_two_processes_cannot_train_in_one_folder(tmp_path):
     first = RunFolder(tmp_path / "run", TrainConfig())
-    with first, pytest.raises(ConfigError, match="another process is training"):
+    with first, pytest.raises(StageError, match="another process"):
         RunFolder(tmp_path / "run", TrainConfig()).__enter__()

@@ -11,11 +11,11 @@ again, from the same seeds.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +23,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from wmrl_cli import tables
-from wmrl_cli.errors import ConfigError, TableError
+from wmrl_cli.errors import ConfigError
+from wmrl_cli.runner import locked
 from wmrl_cli.tables import ANCHOR_PAIRS, METRICS, TableKind
 from wmrl_cli.task import Task
 from wmrl_cli.training.config import TrainConfig
@@ -48,24 +49,14 @@ class RunFolder:
         self._written: dict[str, list[pa.Table]] = {METRICS.name: [], ANCHOR_PAIRS.name: []}
 
     def __enter__(self) -> RunFolder:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / ".lock").open("w")
-        except OSError as error:
-            raise TableError(
-                f"could not write in `{self.path}`: {error.strerror}", "choose another folder with -o"
-            ) from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ConfigError(
-                f"another process is training in `{self.path}`", "wait for it, or choose another folder with -o"
-            ) from error
-        self._check_identity()
+        with ExitStack() as held:
+            held.enter_context(locked(self.path / "run"))
+            self._check_identity()
+            self._held = held.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._lock.close()
+        self._held.close()
 
     def _check_identity(self) -> None:
         file = self.path / "config.json"
