@@ -124,12 +124,14 @@ def open_engine(
     device: str = "auto",
     dtype: str = "auto",
     url: str | None = None,
+    served: str | None = None,
     batch_rows: int = 64,
 ) -> Engine:
     """The engine that runs `model`.
 
     `transformers` runs it in this process on `device`; `http` asks the OpenAI-compatible server at `url`, which
-    serves it, and reads only the tokenizer here. Raises ConfigError and UnavailableError.
+    serves it (as `served`, where it has another name there), and reads only the tokenizer here. Raises
+    ConfigError and UnavailableError.
     """
     if engine == "vllm":
         raise UnavailableError(
@@ -144,7 +146,7 @@ def open_engine(
             raise ConfigError("the engine `http` needs the server's address", "add `--url http://HOST:PORT`")
         from wmrl_cli.engines.http_engine import HttpEngine
 
-        return HttpEngine.open(url, spec.location)
+        return HttpEngine.open(url, spec.location, served=served)
     where = resolve_device(spec, device)
     from wmrl_cli.engines.transformers_engine import TransformersEngine
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wmrl_cli.errors import ConfigError, UnavailableError
+from wmrl_cli.engines.hub import not_opened, open_tokenizer
+from wmrl_cli.errors import ConfigError
 from wmrl_cli.seeds import digest
 
 _CHUNK = 1 << 22  # numbers hashed at once
@@ -21,21 +22,13 @@ def open_model(location: str, *, dtype: str, device: str) -> tuple[Any, Any]:
 
     Raises ConfigError where a local folder does not hold both, UnavailableError where the hub does not answer.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
-    local = Path(location).is_dir()
+    tokenizer = open_tokenizer(location)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(location)
         model = AutoModelForCausalLM.from_pretrained(location, dtype=getattr(torch, dtype))
     except (OSError, ValueError) as error:  # what transformers raises for missing files, hosts and unknown kinds
-        if local:
-            raise ConfigError(f"`{location}` could not be loaded as a model: {_first_line(error)}") from error
-        raise UnavailableError(
-            f"`{location}` could not be fetched from the Hugging Face hub: {_first_line(error)}",
-            "check the network and HF_HUB_OFFLINE, or give a local folder that holds the model",
-        ) from error
-    if not tokenizer.chat_template:
-        raise ConfigError(f"the tokenizer of `{location}` has no chat template", "use an instruction-tuned model")
+        raise not_opened(location, error) from error
     return model.to(device).eval(), tokenizer
 
 
@@ -51,7 +44,7 @@ def replace_weights(model: Any, folder: Path) -> None:
     try:
         fresh = AutoModelForCausalLM.from_pretrained(str(folder), dtype=model.dtype).state_dict()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"`{folder}` could not be loaded as a model: {_first_line(error)}") from error
+        raise not_opened(str(folder), error) from error
     live = model.state_dict()
     if {name: value.shape for name, value in fresh.items()} != {name: value.shape for name, value in live.items()}:
         raise ConfigError(f"the weights in `{folder}` are of another model than the one that is loaded")
@@ -83,7 +76,3 @@ def _checksum(tensor: Tensor) -> int:
         multiplier = (position * _MULTIPLIER) | 1
         total += int((part * multiplier).sum())
     return total % (1 << 64)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0][:200]
