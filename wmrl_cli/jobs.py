@@ -24,6 +24,7 @@ from wmrl_cli.opening import (
     sandbox_config,
     split_of,
 )
+from wmrl_cli.sandbox.cache import ResultCache
 from wmrl_cli.sandbox.packages import installed_packages
 from wmrl_cli.stages.evaluate import Evaluate, EvaluateConfig
 from wmrl_cli.stages.execute import Execute, ExecuteConfig, choose_rows, estimate, read_scripts
@@ -142,7 +143,7 @@ def execute_job(
     tasks = load_tasks(tasks_file)
     chosen = choose_rows(read_scripts(trajectories, tasks), config)
     identity = asdict(config)
-    del identity["sandbox"]["slots"]
+    del identity["sandbox"]["slots"], identity["cache"], identity["verify_cache"]
     identity |= {
         "trajectories": runner.file_digest(trajectories),
         "task_digests": {task.task_id: task.digest for task in tasks},
@@ -150,7 +151,8 @@ def execute_job(
     plan = runner.plan(chosen, {output: SCORES}, stage="execute", config=identity, batch_rows=batch_rows, force=force)
 
     def open_stage() -> runner.Stage:
-        environment = open_environment(config.sandbox, config.reward)
+        cache = ResultCache(config.cache, verify=config.verify_cache) if config.cache else None
+        environment = open_environment(config.sandbox, config.reward, cache)
         return Execute(tasks, environment, None if keep_going else environment.sandbox.preflight)
 
     return Job(plan, open_stage)

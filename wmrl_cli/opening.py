@@ -17,6 +17,7 @@ from wmrl_cli.presets import PRESETS
 from wmrl_cli.prompts import get_pack
 from wmrl_cli.prompts.base import PromptPack
 from wmrl_cli.sandbox import open_sandbox
+from wmrl_cli.sandbox.cache import ResultCache
 from wmrl_cli.sandbox.config import SandboxConfig
 from wmrl_cli.sandbox.packages import installed_packages
 from wmrl_cli.task import Task
@@ -73,9 +74,13 @@ def sandbox_config(preset: str, flags: Mapping[str, Any]) -> SandboxConfig:
     return build_config(SandboxConfig, {**PRESETS[preset].get("sandbox", {}), **given})
 
 
-def open_environment(config: SandboxConfig, ladder: RewardLadder) -> SandboxEnvironment:
+def open_environment(
+    config: SandboxConfig, ladder: RewardLadder, cache: ResultCache | None = None
+) -> SandboxEnvironment:
     """Real execution with the configured backend and limits. Raises UnavailableError where there is no sandbox."""
-    return SandboxEnvironment(open_sandbox(config.backend), limits=config.limits, ladder=ladder, slots=config.slots)
+    python = Path(config.python) if config.python else None
+    sandbox = open_sandbox(config.backend, python=python, image=config.image, runtime=config.runtime)
+    return SandboxEnvironment(sandbox, limits=config.limits, ladder=ladder, slots=config.slots, cache=cache)
 
 
 def split_of(tasks: Sequence[Task], split: str, source: Path) -> list[Task]:

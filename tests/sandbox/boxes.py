@@ -47,6 +47,7 @@ class PlainUserBox:
     """Bubblewrap driven by another process under an ordinary uid, without control groups, by the system's Python."""
 
     name = "bubblewrap"
+    identity = "bubblewrap as a plain user"
 
     def __init__(self, scratch: Path) -> None:
         if shutil.which("setpriv") is None or not Path(SYSTEM_PYTHON).exists():

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Literal
 
 from wmrl_cli.benchmarks.grading import grade
@@ -13,7 +14,9 @@ from wmrl_cli.environment import Attempt, Outcome
 from wmrl_cli.errors import WmrlError
 from wmrl_cli.maths.outcomes import RewardLadder, Status
 from wmrl_cli.prompts.observation import sandbox_observation
+from wmrl_cli.sandbox.admission import check_limits
 from wmrl_cli.sandbox.base import Ending, Job, Limits, RunResult, Sandbox, SubmissionState
+from wmrl_cli.sandbox.cache import CONFIRMED, DISAGREED, ResultCache
 from wmrl_cli.sandbox.gate import gate
 from wmrl_cli.sandbox.interrupt import cancel_on_interrupt
 from wmrl_cli.sandbox.traces import error_hint
@@ -46,13 +49,18 @@ class SandboxEnvironment:
         ladder: RewardLadder,
         slots: int = 2,
         *,
+        cache: ResultCache | None = None,
         show_score: bool = True,
         count_unfinished: bool = False,
     ) -> None:
-        """`show_score`: whether the agent reads its score; `count_unfinished`: whether a submission that was
-        written before a time-out or a crash earns what it is worth, instead of being noted only."""
+        """`cache`: answers scripts that ran before; `show_score`: whether the agent reads its score;
+        `count_unfinished`: whether a submission that was written before a time-out or a crash earns what it is
+        worth, instead of being noted only. Raises ConfigError for limits that this machine cannot keep."""
         self.sandbox, self.limits, self.ladder = sandbox, limits, ladder
         self.show_score, self.count_unfinished = show_score, count_unfinished
+        check_limits(limits, slots)
+        self.cache = cache
+        self._identity = sandbox.identity if cache is not None else ""
         self._slots = threading.BoundedSemaphore(slots)
         self._width = slots
         self._active: set[threading.Event] = set()
@@ -108,6 +116,25 @@ class SandboxEnvironment:
                 self._active.discard(cancel)
 
     def _score(self, attempt: Attempt, cancel: threading.Event, asked: float) -> Outcome:
+        if self.cache is None:
+            return self._run(attempt, cancel, asked)
+        key = self.cache.key(self._job(attempt), attempt.task, f"{self._identity} {asdict(self.ladder)}")
+        stored = self.cache.find(key)
+        if stored is None:
+            outcome = self._run(attempt, cancel, asked)
+            self.cache.store(key, outcome)
+            return outcome
+        if not self.cache.wants_proof():
+            return stored
+        again = self._run(attempt, cancel, asked)
+        if again.status is Status.LOST:
+            return again
+        agreed = (again.status, again.raw_metric) == (stored.status, stored.raw_metric)
+        self.cache.store(key, again, stable=agreed)
+        seen = CONFIRMED if agreed else f"{DISAGREED}: {stored.status} {stored.raw_metric} before"
+        return replace(again, detail=f"{again.detail}; {seen}" if again.detail else seen)
+
+    def _run(self, attempt: Attempt, cancel: threading.Event, asked: float) -> Outcome:
         with self._slots:
             queued = time.monotonic() - asked
             for retry in range(RETRIES + 1):
@@ -157,7 +184,7 @@ class SandboxEnvironment:
         )
 
     def _judge(self, task: Task, result: RunResult) -> tuple[Status, float | None, float | None, str]:
-        """Status, raw metric, position, and why in words; the submission of a run that failed is graded but only noted."""
+        """Status, raw metric, position, and why in words; the submission of a failed run is graded but just noted."""
         ended = _STATUS.get(result.ending)
         if ended is Status.LOST:
             return Status.LOST, None, None, result.detail

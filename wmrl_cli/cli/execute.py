@@ -26,6 +26,19 @@ MinPerStep = Annotated[
     int | None,
     typer.Option("--min-per-step", min=0, metavar="N", help="Executed groups that a step has at least [default: 0]."),
 ]
+Cache = Annotated[
+    Path | None,
+    typer.Option("--cache", metavar="DIR", help="Folder of results to use again [default: run everything]."),
+]
+VerifyCache = Annotated[
+    int | None,
+    typer.Option(
+        "--verify-cache", min=0, metavar="N", help="Cached scripts to run again, counting changes [default: 0]."
+    ),
+]
+BatchRows = Annotated[
+    int, typer.Option("--batch-rows", min=1, metavar="N", show_default=False, help="Scripts in a part, the unit of resuming [default: 16].")
+]
 KeepGoing = Annotated[
     bool,
     typer.Option(
@@ -47,11 +60,16 @@ def execute(
     wall_limit: options.WallLimit = None,
     cpu_limit: CpuLimit = None,
     memory: Memory = None,
+    cache: Cache = None,
+    verify_cache: VerifyCache = None,
     config: options.ConfigFile = None,
-    batch_rows: options.BatchRows = None,
+    batch_rows: BatchRows = 16,
     seed: options.Seed = None,
     dry_run: options.DryRun = False,
-    keep_going: KeepGoing = False,
+    keep_going: BatchRows = Annotated[
+    int, typer.Option("--batch-rows", min=1, metavar="N", show_default=False, help="Scripts in a part, the unit of resuming [default: 16].")
+]
+KeepGoing = False,
     force: options.Force = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -78,6 +96,8 @@ def execute(
         "shard": options.parse_shard(shard) if shard else None,
         "limit": limit,
         "seed": seed,
+        "cache": cache,
+        "verify_cache": verify_cache,
         "sandbox.backend": sandbox,
         "sandbox.slots": slots,
         "sandbox.wall_s": wall_limit,
@@ -91,7 +111,7 @@ def execute(
         output,
         settings,
         keep_going=keep_going,
-        batch_rows=batch_rows or 16,
+        batch_rows=batch_rows,
         force=force,
     )
     if dry_run:

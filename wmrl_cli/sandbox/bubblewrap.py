@@ -9,6 +9,7 @@ nevertheless use an interpreter or data below a folder that only root can enter.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -97,6 +98,10 @@ class BubblewrapSandbox:
         self._hierarchy: Hierarchy | None = find_hierarchy() if cgroups else None
         self._filter = filter_program()
         self._is_root = os.geteuid() == 0
+
+    @functools.cached_property
+    def identity(self) -> str:
+        return f"{NAME} {self.interpreter.digest()}"
 
     def preflight(self) -> Capabilities:
         """Runs one probe; what it saw is what counts."""

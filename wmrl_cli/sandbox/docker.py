@@ -7,6 +7,7 @@ are then bound into it read-only. Any other image brings its own `python`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import threading
@@ -88,6 +89,10 @@ class DockerSandbox:
         """`interpreter` serves a skeleton image only; `runtime` is another container runtime, such as `runsc`."""
         self.engine, self.interpreter, self.runtime = engine, interpreter, runtime
         self._root = scratch_root(scratch)
+
+    @functools.cached_property
+    def identity(self) -> str:
+        return f"{NAME} {self.engine.image_id} {self.interpreter.digest() if self.engine.skeleton else ''}"
 
     def preflight(self) -> Capabilities:
         """Runs one probe; what it saw is what counts."""

@@ -31,6 +31,8 @@ from threading import Event
 from typing import Any
 
 from wmrl_cli.sandbox.base import Capabilities, Ending, Job, Limits, RunResult, SubmissionState
+from wmrl_cli.sandbox.packages import installed_packages
+from wmrl_cli.seeds import digest
 
 NAME = "unsafe-fork"
 ENFORCEMENT = {
@@ -65,6 +67,10 @@ class ForkSandbox:
     @property
     def name(self) -> str:
         return NAME
+
+    @property
+    def identity(self) -> str:
+        return f"{NAME} {digest(list(installed_packages()))}"
 
     def preflight(self) -> Capabilities:
         if not hasattr(os, "pidfd_open"):

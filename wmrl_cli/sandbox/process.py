@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 from pathlib import Path
@@ -32,6 +33,10 @@ class ProcessSandbox:
         self._root = scratch_root(scratch)
         self._hierarchy: Hierarchy | None = find_hierarchy() if cgroups else None
         self._limits = self._hierarchy.version if self._hierarchy else ""
+
+    @functools.cached_property
+    def identity(self) -> str:
+        return f"{NAME} {self.interpreter.digest()}"
 
     def preflight(self) -> Capabilities:
         return Capabilities(backend=NAME, available=True, enforcement=self._enforcement())

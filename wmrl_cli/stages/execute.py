@@ -16,6 +16,7 @@ from wmrl_cli.errors import TableError, UnavailableError
 from wmrl_cli.maths.anchors import choose_anchors
 from wmrl_cli.maths.outcomes import RewardLadder
 from wmrl_cli.sandbox.base import Capabilities
+from wmrl_cli.sandbox.cache import CONFIRMED, DISAGREED
 from wmrl_cli.sandbox.config import SandboxConfig
 from wmrl_cli.stages.simulate import Score
 from wmrl_cli.tables import TRAJECTORIES, check_kind
@@ -33,6 +34,8 @@ class ExecuteConfig:
     shard: tuple[int, int] = (0, 1)  # (i, n): every n-th drawn group from the i-th
     limit: int | None = None  # rows
     seed: int = 0
+    cache: Path | None = None  # folder of results that are used again
+    verify_cache: int = 0  # how many of them are run again, to see whether they still hold
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     reward: RewardLadder = field(default_factory=RewardLadder)
 
@@ -124,6 +127,8 @@ def totals(scores: pa.Table) -> dict[str, Any]:
         "scripts": len(rows),
         "executed": len(ran),
         "cached": len(rows) - len(fresh),
+        "cache_verified": sum(CONFIRMED in row["detail"] or DISAGREED in row["detail"] for row in rows),
+        "cache_disagreed": sum(DISAGREED in row["detail"] for row in rows),
         "lost": statuses.count("lost"),
         "mean_reward": float(np.mean(rewards)) if rewards else None,
         **{f"share_{status}": statuses.count(status) / len(rewards) for status in sorted({*statuses} - {"lost"})},
