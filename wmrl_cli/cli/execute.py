@@ -37,7 +37,10 @@ VerifyCache = Annotated[
     ),
 ]
 BatchRows = Annotated[
-    int, typer.Option("--batch-rows", min=1, metavar="N", show_default=False, help="Scripts in a part, the unit of resuming [default: 16].")
+    int,
+    typer.Option(
+        "--batch-rows", min=1, metavar="N", show_default=False, help="Scripts in a part, resumed as one [default: 16]."
+    ),
 ]
 KeepGoing = Annotated[
     bool,
@@ -66,10 +69,7 @@ def execute(
     batch_rows: BatchRows = 16,
     seed: options.Seed = None,
     dry_run: options.DryRun = False,
-    keep_going: BatchRows = Annotated[
-    int, typer.Option("--batch-rows", min=1, metavar="N", show_default=False, help="Scripts in a part, the unit of resuming [default: 16].")
-]
-KeepGoing = False,
+    keep_going: KeepGoing = False,
     force: options.Force = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
