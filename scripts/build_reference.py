@@ -62,15 +62,15 @@ def table_page() -> str:
     comments = trailing_comments(inspect.getsource(tables), r'_(?:must|may)\("(\w+)"')
     comments |= tables.METRIC_WORDS
     parts = [
-        "# Tables\n\nEach table is one Parquet file, written whole or not at all. Its schema metadata hold `wmrl.table`, "
-        f"`wmrl.version` (now {tables.VERSION}) and `wmrl.provenance` (JSON: code version, stage, resolved configuration, "
-        "inputs). Readers accept exactly this version.\n"
+        "# Tables\n\nEach table is one Parquet file, written whole or not at all. Its schema metadata hold "
+        f"`wmrl.table`, `wmrl.version` (now {tables.VERSION}) and `wmrl.provenance` (JSON: code version, stage, "
+        "resolved configuration, inputs). Readers accept exactly this version.\n"
     ]
     for kind in tables.KINDS.values():
-        rows = [
-            f"| `{field.name}` | {type_words(field.type)} | {'yes' if field.nullable else 'no'} | {comments.get(field.name, '')} |"
-            for field in kind.schema
-        ]
+        rows = []
+        for field in kind.schema:
+            null, words = "yes" if field.nullable else "no", comments.get(field.name, "")
+            rows.append(f"| `{field.name}` | {type_words(field.type)} | {null} | {words} |")
         parts.append(f"## {kind.name}\n\n| column | type | null | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n")
     return MADE + "\n".join(parts)
 
@@ -88,8 +88,8 @@ def config_page() -> str:
     from wmrl_cli.training.config import TrainConfig
 
     parts = [
-        "# Configuration\n\nKeys of the TOML file that `wmrl train --config FILE` reads; a flag wins over the file, the "
-        "file over the model's preset, the preset over the default below. An unknown or mistyped key is an error.\n",
+        "# Configuration\n\nKeys of the TOML file that `wmrl train --config FILE` reads; a flag wins over the file, "
+        "the file over the model's preset, the preset over the default below. An unknown key is an error.\n",
         *config_section(TrainConfig, "", "Top level"),
     ]
     return MADE + "\n".join(parts)

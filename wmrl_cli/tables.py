@@ -350,8 +350,7 @@ def read_table(kind: TableKind, path: Path) -> pa.Table:
 
 def check_kind(kind: TableKind, path: Path) -> dict[str, Any]:
     """The provenance of the table in `path`, once its kind, version and columns are right. Raises TableError."""
-    schema = read_schema(path)
-    stamp = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items() if key.startswith(b"wmrl.")}
+    schema, stamp = read_schema(path), table_stamp(path)
     found, version = stamp.get("wmrl.table"), stamp.get("wmrl.version")
     if found is None:
         raise TableError(f"`{path}` was not written by wmrl", f"a `{kind.name}` table is needed here")
@@ -370,6 +369,12 @@ def check_kind(kind: TableKind, path: Path) -> dict[str, Any]:
         wrong = f"missing {missing}, unknown {extra}" if missing or extra else "their types or order differ"
         raise TableError(f"`{path}` does not have the columns of a `{kind.name}` table: {wrong}")
     return maker
+
+
+def table_stamp(path: Path) -> dict[str, str]:
+    """What a Parquet file says of itself under `wmrl.`; empty where we did not write it. Raises TableError."""
+    metadata = read_schema(path).metadata or {}
+    return {key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"wmrl.")}
 
 
 def read_schema(path: Path) -> pa.Schema:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.report.made_runs import make_evaluations, make_run
 
+from tests.report.made_runs import make_evaluations, make_run
 from wmrl_cli.__main__ import run as wmrl
 from wmrl_cli.errors import ConfigError, TableError
 from wmrl_cli.report.run import report_page, summary, write_report

@@ -11,7 +11,7 @@ from transformers.cache_utils import DynamicLayer
 _SPARE = 64  # tokens of room beyond what is needed, whenever states move
 
 
-class RoomyLayer(DynamicLayer):  # type: ignore[misc]
+class RoomyLayer(DynamicLayer):
     """A DynamicLayer whose `keys` and `values`, (B, heads, T, width), lie at the start of larger buffers."""
 
     def __init__(self) -> None:
