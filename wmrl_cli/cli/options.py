@@ -124,11 +124,14 @@ SandboxName = Annotated[
     ),
 ]
 Slots = Annotated[
-    int | None, typer.Option("--slots", min=1, metavar="N", help="Scripts that run at once [default: one a core].")
+    int | None, typer.Option("--slots", min=1, metavar="N", help="Scripts that run at once [default: 2].")
 ]
 WallLimit = Annotated[
     float | None,
     typer.Option(
-        "--wall-limit", min=0.1, metavar="SECONDS", help="Wall-clock limit of one script, seconds [default: 30]."
+        "--wall-limit",
+        min=0.1,
+        metavar="SECONDS",
+        help="Wall-clock limit of one script, seconds [default: tiny 30, others 1200].",
     ),
 ]
