@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -33,11 +33,13 @@ def test_the_overview_imports_nothing_heavy() -> None:
 
 def test_the_overview_comes_at_once() -> None:
     def seconds() -> float:
-        start = time.monotonic()
+        """Processor time of one call: a busy machine must not fail this."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, "-m", "wmrl_cli", "--help"], stdout=subprocess.DEVNULL, check=True, cwd=ROOT)
-        return time.monotonic() - start
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    assert min(seconds() for _ in range(3)) < 1.0
+    assert min(seconds() for _ in range(3)) < 0.8
 
 
 def test_the_help_of_a_command_imports_no_deep_learning() -> None:
