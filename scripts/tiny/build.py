@@ -39,8 +39,8 @@ VARIANTS = 110
 SCRIPTS_A_TASK, SCRIPTS_A_VARIANT = 50, 16
 SAMPLES_A_TASK, SAMPLES_A_VARIANT = 80, 8  # of the agent's own, a round
 FIRST = TrainConfig(steps=1600)
-LATER = TrainConfig(steps=1000, learning_rate=1.5e-3, labelled=16, imagined=16)
-ROUNDS = 2
+LATER = TrainConfig(steps=1300, learning_rate=2e-3, labelled=12, imagined=24)
+ROUNDS = 1
 GROUP = 8  # scripts of a group when the model is measured, as in training by RL
 
 

@@ -49,6 +49,8 @@ def ship_weights(source: Path, target: Path) -> None:
     config["dtype"] = "float32"  # what `dtype="auto"` opens: half precision is only how the weights are stored
     (target / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     AutoTokenizer.from_pretrained(source).save_pretrained(target)
+    for file in target.iterdir():
+        file.chmod(0o644)
 
 
 def write_card(
