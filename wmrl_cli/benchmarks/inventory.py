@@ -44,7 +44,10 @@ def measure(path: Path, name: str) -> DataFile:
         columns = tuple(_column(str(column), frame[column]) for column in frame.columns)
         return DataFile(path=name, kind="csv", bytes=size, rows=rows, columns=columns)
     if suffix == ".npy":
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        try:
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, OSError):  # no array, or one of Python objects, which is never unpickled
+            return DataFile(path=name, kind="other", bytes=size)
         return DataFile(path=name, kind="npy", bytes=size, shape=tuple(map(int, array.shape)), dtype=str(array.dtype))
     return DataFile(path=name, kind="image" if suffix in IMAGES else "other", bytes=size)
 
