@@ -7,6 +7,7 @@ import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -128,6 +129,16 @@ def test_writing_returns_the_numbers_and_leaves_one_file(finished: Path, tmp_pat
     assert numbers["report"] == str(target) and numbers["steps"] == 12
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
     assert target.read_text().startswith("<!doctype html>")
+
+
+def test_figures_are_files_of_their_own_with_their_colours(finished: Path, tmp_path: Path) -> None:
+    write_report(finished, tmp_path / "r.html", tmp_path / "figures")
+    names = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert "reward-by-task.svg" in names and "seconds-by-stage.svg" in names and len(names) >= 10
+    for name in names:
+        root = ElementTree.parse(tmp_path / "figures" / name).getroot()
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert "--c1" in (root.find("{http://www.w3.org/2000/svg}style").text or "")  # type: ignore[union-attr]
 
 
 def test_the_command_prints_json(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

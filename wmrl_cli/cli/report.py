@@ -14,9 +14,14 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder that `wmrl 
 Page = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Page to write [default: RUN/report.html].")
 ]
+Figures = Annotated[
+    Path | None, typer.Option("--figures", metavar="DIR", help="Write each figure there as SVG too [default: none].")
+]
 
 
-def report(run: Run, output: Page = None, as_json: options.Json = False, quiet: options.Quiet = False) -> None:
+def report(
+    run: Run, output: Page = None, figures: Figures = None, as_json: options.Json = False, quiet: options.Quiet = False
+) -> None:
     """Turn a run folder into one HTML page with figures
 
     Reward by source, pairs and map, residuals, weights, cost by stage, and before and after where
@@ -28,4 +33,4 @@ def report(run: Run, output: Page = None, as_json: options.Json = False, quiet: 
     """
     from wmrl_cli.report.run import write_report
 
-    console.emit(write_report(run, output), as_json=as_json)
+    console.emit(write_report(run, output, figures), as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,25 +12,38 @@ import numpy as np
 from wmrl_cli.report import run_scores, run_training
 from wmrl_cli.report.run_data import RunData, read_run
 from wmrl_cli.report.run_parts import ends, mean, total
-from wmrl_cli.report.svg import Section, page, paragraph, table
+from wmrl_cli.report.svg import Section, page, paragraph, standalone, table
 from wmrl_cli.tables import write_atomically
 
 
-def write_report(folder: Path, output: Path | None = None) -> dict[str, Any]:
+def write_report(folder: Path, output: Path | None = None, figures: Path | None = None) -> dict[str, Any]:
     """Write the report of the run in `folder` (default `folder/report.html`) and return its main numbers.
 
+    With `figures` each figure is also written there as an SVG file.
     Raises ConfigError where there is no run, TableError where a table is bad, StageError where it cannot write.
     """
     run = read_run(folder)
     target = output or folder / "report.html"
     text = report_page(run)
     write_atomically(target, lambda scratch: Path(scratch).write_text(text, encoding="utf-8"))
+    if figures is not None:
+        write_figures(text, figures)
     return {"report": str(target), **summary(run)}
 
 
 def report_page(run: RunData) -> str:
     """The whole page."""
     return page(f"World Model RL: {run.folder.resolve().name}", list(_sections(run)), lead=_lead(run))
+
+
+def write_figures(text: str, folder: Path) -> None:
+    """Write each figure of the page `text` to `folder` as an SVG file named after its title."""
+    for title, chart in re.findall(r"<h3>([^<]+)</h3><figure>(<svg.*?</svg>)", text, re.S):
+        name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+        content = standalone(chart)
+        write_atomically(
+            folder / f"{name}.svg", lambda scratch, c=content: Path(scratch).write_text(c, encoding="utf-8")
+        )
 
 
 def summary(run: RunData) -> dict[str, Any]:

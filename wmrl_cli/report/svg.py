@@ -180,6 +180,13 @@ def page(title: str, sections: Iterable[Section], *, lead: str = "") -> str:
     )
 
 
+def standalone(chart: str) -> str:
+    """A chart as the text of an SVG file of its own, with the page's colours for light and dark."""
+    head, rest = chart.split(">", 1)
+    ground = '<rect width="100%" height="100%" fill="var(--paper)"/>'
+    return f"{head}><style>{_STYLE}</style>{ground}{rest}\n"
+
+
 def paragraph(content: str, *, kind: str = "") -> str:
     """Plain text as a paragraph; `kind` is a CSS class (`lead`, `warning`)."""
     return f"<p{f' class={kind}' if kind else ''}>{escape(content)}</p>"
