@@ -19,7 +19,6 @@ from wmrl_cli.maths.fidelity import (
     Ties,
     confusion,
     group_terms,
-    pair_accuracy,
     pair_counts,
     rank_correlations,
     reliability,
@@ -101,7 +100,13 @@ class Diagnosis:
 
 
 def diagnose(
-    log: PairLog, *, fit: Fit = fit_isotonic, seed: int = 0, draws: int = 1000, level: float = 0.95
+    log: PairLog,
+    *,
+    fit: Fit = fit_isotonic,
+    calibrated: Floats | None = None,
+    seed: int = 0,
+    draws: int = 1000,
+    level: float = 0.95,
 ) -> Diagnosis:
     """The diagnosis of a log's pairs under the map that `fit` gives.
 
@@ -109,11 +114,13 @@ def diagnose(
     ----------
     log : at least one pair.
     fit : from (predicted, real) to a map; `fit_isotonic`, `fit_centred` or one that returns the identity.
+    calibrated : shape (N,), out-of-fold scores of another procedure (maps per label), instead of `fit`'s.
     seed : of the folds and of the bootstrap.
     draws, level : of the bootstrap that draws whole groups.
     """
     group = log.group.code
-    calibrated = cross_fit(log.predicted, log.real, group, folds=FOLDS, seed=seed, fit=fit)
+    if calibrated is None:
+        calibrated = cross_fit(log.predicted, log.real, group, folds=FOLDS, seed=seed, fit=fit)
     ratios = Ratios(group, log.groups, seed=seed)
     scores = {"raw": log.predicted, "map": calibrated}
     off = {name: _inside(score - log.real, group, log.groups) for name, score in scores.items()}
@@ -127,6 +134,7 @@ def diagnose(
     if status is not None:
         _add_blindness(ratios, status, pair_counts(log.predicted, log.real, group, *by_status, weighted=True))
     found = ratios.intervals(draws=draws, level=level)
+    mean_real = prediction_powered_mean(log.predicted, log.real, group, log.simulated, log.simulated_group, level=level)
     rows = {kind: _label_rows(kind, column, found) for kind, column in labels.items()}
     table = _confusion(log)
     return Diagnosis(
@@ -144,7 +152,7 @@ def diagnose(
         curve_raw=reliability(log.predicted, log.real),
         curve_map=reliability(calibrated, log.real),
         blind=_blind(found, status),
-        mean_real=prediction_powered_mean(log.predicted, log.real, group, log.simulated, log.simulated_group, level=level),
+        mean_real=mean_real,
         calibrated=calibrated,
     )
 

@@ -17,6 +17,7 @@ from wmrl_cli.maths.intervals import Ints
 from wmrl_cli.maths.pair_log import Labels
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
+CLEARLY = 2.0  # standard errors
 
 
 class LabelFit(NamedTuple):
@@ -80,7 +81,7 @@ def fit_label_maps(
     """A map for each label, as far from the global one as held-out groups justify.
 
     A label leaves the global map for the share that has the smallest mean squared residual inside held-out
-    groups, and only where the improvement is larger than its standard error over groups.
+    groups, and only where the improvement is larger than twice its standard error over groups.
 
     Parameters
     ----------
@@ -116,7 +117,7 @@ def _best_share(overall: Floats, own: Floats, real: Floats, group: Ints) -> tupl
     for share in SHARES:
         e = group_terms((1 - share) * overall + share * own, real, group).e[kept]
         gain = base - e
-        if gain.mean() > gain.std(ddof=1) / np.sqrt(gain.size) and e.mean() < best_mean:
+        if gain.mean() > CLEARLY * gain.std(ddof=1) / np.sqrt(gain.size) and e.mean() < best_mean:
             best, best_mean = share, float(e.mean())
     return best, float(base.mean()), best_mean
 

@@ -195,6 +195,8 @@ class OnlineCalibrator:
             "pairs": self.pairs,
             "groups": self.groups,
             "note": self.note,
+            "eta2": self.eta2,  # for readers; follows from `eta`
+            "rho": self.rho,
             "eta2_cal": self.eta2_cal,
             "eta": [self._eta.numerator, self._eta.denominator, self._eta.groups],
             "fitted_at": self._fitted_at,

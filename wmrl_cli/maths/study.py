@@ -166,7 +166,8 @@ def _spread(score: Floats, group: Ints, groups: int) -> Floats:
     low, high = np.full(groups, np.inf), np.full(groups, -np.inf)
     np.minimum.at(low, group, score)
     np.maximum.at(high, group, score)
-    return high - low
+    spread: Floats = high - low
+    return spread
 
 
 def _seconds(log: PairLog, chosen: list[np.ndarray]) -> float | None:

@@ -40,7 +40,8 @@ def judge(found: Diagnosis, *, min_pairs: int = 200) -> Verdict:
     `do not use`: the order inside groups cannot be told from guessing, or the map is flat. `trust only the
     ranking`: the order is better than guessing, but the calibrated differences are no better than none
     (eta^2 of held-out groups reaches 1). `usable as is`: a map would take away less than 5 % of the
-    held-out residual, or raw eta^2 is below 0.05. Otherwise `usable after the map`. Without groups, the errors over all pairs stand in.
+    held-out residual, or raw eta^2 is below 0.05. Otherwise `usable after the map`. Without groups, the
+    errors over all pairs stand in.
     """
     use, reasons = _decide(found)
     return Verdict(use, reasons, tuple(_warnings(found, min_pairs)))
@@ -60,15 +61,15 @@ def _decide(found: Diagnosis) -> tuple[Use, tuple[str, ...]]:
     if found.score_map.is_flat:
         return Use.NOT, ("the best non-decreasing map is flat: every group that passes through it is dead", better)
     if not eta2.estimate < 1:
-        noise = f"the calibrated differences are noise: eta^2 of held-out groups is {interval(eta2)}, and 1 is no better"
-        return Use.RANKING, (f"{noise} than calling all trajectories of a group equal", better)
+        noise = f"the calibrated differences are noise: eta^2 of held-out groups is {interval(eta2)}"
+        return Use.RANKING, (f"{noise}, and 1 is no better than calling all trajectories of a group equal", better)
     gain, raw = 1 - left.estimate, found.overall["eta2_raw"]
     if raw.high < SMALL_NOISE:
         return Use.AS_IS, (f"raw differences inside groups are nearly exact: eta^2 is {interval(raw)}", better)
     if not gain > SMALL_GAIN:
         return Use.AS_IS, (f"a map would change held-out squared residuals inside groups by {-gain:+.0%} only", better)
-    words = f"the map takes {gain:.0%} of the squared residual inside held-out groups away, eta^2 is then {interval(eta2)}"
-    return Use.AFTER_MAP, (words, better)
+    words = f"the map takes {gain:.0%} of the squared residual inside held-out groups away"
+    return Use.AFTER_MAP, (f"{words}, eta^2 is then {interval(eta2)}", better)
 
 
 def _without_order(found: Diagnosis) -> tuple[Use, tuple[str, ...]]:
@@ -95,8 +96,9 @@ def _warnings(found: Diagnosis, min_pairs: int) -> list[str]:
         words.append("the map is flat: all simulated groups would have zero advantage")
     if found.blind:
         words += [
-            f"it does not see `{spot.status}`: {percent(spot.accuracy)} of the order with such trajectories is right "
-            f"(weighted by the real difference), {percent(spot.accuracy_others)} without; no non-decreasing map repairs that"
+            f"it does not see `{spot.status}`: {percent(spot.accuracy)} of the order with such trajectories is right, "
+            f"{percent(spot.accuracy_others)} without (weighted by the real difference); the error is not monotone, "
+            "and no non-decreasing map repairs it"
             for spot in found.blind
         ]
     bent = found.overall["bent"]
