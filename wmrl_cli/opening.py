@@ -18,6 +18,7 @@ from wmrl_cli.prompts import get_pack
 from wmrl_cli.prompts.base import PromptPack
 from wmrl_cli.sandbox import open_sandbox
 from wmrl_cli.sandbox.cache import ResultCache
+from wmrl_cli.sandbox.gpu_leases import open_leases
 from wmrl_cli.sandbox.config import SandboxConfig
 from wmrl_cli.sandbox.packages import installed_packages
 from wmrl_cli.task import Task
@@ -45,8 +46,9 @@ class EngineConfig:
 
 def open_policy(model: str, where: EngineConfig) -> Policy:
     """The model called `model`: a name, a local folder, or a run folder (its trained model)."""
-    spec = resolve_model(model_of_run(model))
-    engine = open_engine(spec, engine=where.engine, device=where.device, dtype=where.dtype, url=where.url)
+    name = model_of_run(model)
+    spec = resolve_model(name)
+    engine = open_engine(name, engine=where.engine, device=where.device, dtype=where.dtype, url=where.url)
     return Policy(spec=spec, engine=engine, pack=get_pack(spec.pack))
 
 
@@ -80,7 +82,7 @@ def open_environment(
     """Real execution with the configured backend and limits. Raises UnavailableError where there is no sandbox."""
     python = Path(config.python) if config.python else None
     sandbox = open_sandbox(config.backend, python=python, image=config.image, runtime=config.runtime)
-    return SandboxEnvironment(sandbox, limits=config.limits, ladder=ladder, slots=config.slots, cache=cache)
+    return SandboxEnvironment(sandbox, limits=config.limits, ladder=ladder, slots=config.slots, cache=cache, leases=open_leases(sandbox, config.gpu_gib))
 
 
 def split_of(tasks: Sequence[Task], split: str, source: Path) -> list[Task]:
