@@ -147,9 +147,11 @@ class HttpEngine:
             totals = self._named(prompt, [option[0] for option in options])
         if totals is None:
             totals = [self._as_prompt(prompt, option) for option in options]
-        values = np.array([np.nan if total is None else total for total in totals], dtype=np.float64)
+        if None in totals:  # one lost choice makes the question lost
+            return np.full(len(options), np.nan)
+        values = np.array(totals, dtype=np.float64)
         normalised: Floats = values - np.logaddexp.reduce(values)
-        return normalised  # one lost choice makes the question lost: all NaN
+        return normalised
 
     def _named(self, prompt: Ids, tokens: list[int]) -> list[float | None] | None:
         """Log-probs of `tokens` as the next one; None where the server does not give them all."""
