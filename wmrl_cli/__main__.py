@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,12 @@ from wmrl_cli import console
 from wmrl_cli.errors import WmrlError
 
 INTERRUPTED = 130
+# The terminal belongs to us: no bars and no advice from the libraries below, unless the user asks for them.
+QUIET_LIBRARIES = {
+    "TRANSFORMERS_VERBOSITY": "error",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
 EXTRAS = {
     "torch": "cpu",
     "transformers": "cpu",
@@ -61,6 +68,8 @@ def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
 def main() -> NoReturn:
     """The `wmrl` script."""
     signal.signal(signal.SIGTERM, _terminate)
+    for name, value in QUIET_LIBRARIES.items():
+        os.environ.setdefault(name, value)
     sys.exit(run(sys.argv[1:]))
 
 

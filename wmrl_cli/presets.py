@@ -16,7 +16,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "sandbox": {"wall_s": 30.0, "cpu_s": 6.0, "memory_gib": 1.0},
     },
     "paper": {
-        "checkpoint_every": 5,
         "rollout": {"turns": 4, "max_new_tokens": 4096},
         "sandbox": {"wall_s": 1200.0, "memory_gib": 32.0, "cpus": 8.0},
     },

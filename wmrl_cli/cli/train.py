@@ -69,9 +69,7 @@ WorldModelUrl = Annotated[
 ]
 Every = Annotated[
     int | None,
-    typer.Option(
-        "--checkpoint-every", min=1, metavar="N", help="Steps between checkpoints [default: tiny 1, others 5]."
-    ),
+    typer.Option("--checkpoint-every", min=1, metavar="N", help="Steps between checkpoints [default: 5]."),
 ]
 
 

@@ -45,7 +45,7 @@ class TrainConfig:
     anchors_only: bool = False
     standardize: bool = True
     seed: int = 0
-    checkpoint_every: int = 1
+    checkpoint_every: int = 5
     device: str = "auto"
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     calibration: CalibratorConfig = field(default_factory=CalibratorConfig)
