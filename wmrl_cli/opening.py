@@ -18,8 +18,8 @@ from wmrl_cli.prompts import get_pack
 from wmrl_cli.prompts.base import PromptPack
 from wmrl_cli.sandbox import open_sandbox
 from wmrl_cli.sandbox.cache import ResultCache
-from wmrl_cli.sandbox.gpu_leases import open_leases
 from wmrl_cli.sandbox.config import SandboxConfig
+from wmrl_cli.sandbox.gpu_leases import open_leases
 from wmrl_cli.sandbox.packages import installed_packages
 from wmrl_cli.task import Task
 from wmrl_cli.world_model import WorldModel
@@ -82,7 +82,8 @@ def open_environment(
     """Real execution with the configured backend and limits. Raises UnavailableError where there is no sandbox."""
     python = Path(config.python) if config.python else None
     sandbox = open_sandbox(config.backend, python=python, image=config.image, runtime=config.runtime)
-    return SandboxEnvironment(sandbox, limits=config.limits, ladder=ladder, slots=config.slots, cache=cache, leases=open_leases(sandbox, config.gpu_gib))
+    leases = open_leases(sandbox, config.gpu_gib)
+    return SandboxEnvironment(sandbox, config.limits, ladder, slots=config.slots, cache=cache, leases=leases)
 
 
 def split_of(tasks: Sequence[Task], split: str, source: Path) -> list[Task]:

@@ -48,6 +48,7 @@ class PlainUserBox:
 
     name = "bubblewrap"
     identity = "bubblewrap as a plain user"
+    packages = ()
 
     def __init__(self, scratch: Path) -> None:
         if shutil.which("setpriv") is None or not Path(SYSTEM_PYTHON).exists():

@@ -6,12 +6,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from typing import Literal
 
 from wmrl_cli.benchmarks.grading import grade
 from wmrl_cli.environment import Attempt, Outcome
-from wmrl_cli.errors import WmrlError
+from wmrl_cli.errors import UnavailableError, WmrlError
 from wmrl_cli.maths.outcomes import RewardLadder, Status
 from wmrl_cli.prompts.observation import sandbox_observation
 from wmrl_cli.sandbox.admission import check_limits
@@ -19,6 +20,7 @@ from wmrl_cli.sandbox.base import Ending, Job, Limits, RunResult, Sandbox, Submi
 from wmrl_cli.sandbox.cache import CONFIRMED, DISAGREED, ResultCache
 from wmrl_cli.sandbox.gate import gate
 from wmrl_cli.sandbox.interrupt import cancel_on_interrupt
+from wmrl_cli.sandbox.leases import GpuLease, LeaseTable
 from wmrl_cli.sandbox.traces import error_hint
 from wmrl_cli.seeds import digest
 from wmrl_cli.task import Task
@@ -50,16 +52,18 @@ class SandboxEnvironment:
         slots: int = 2,
         *,
         cache: ResultCache | None = None,
+        leases: LeaseTable | None = None,
         show_score: bool = True,
         count_unfinished: bool = False,
     ) -> None:
-        """`cache`: answers scripts that ran before; `show_score`: whether the agent reads its score;
-        `count_unfinished`: whether a submission that was written before a time-out or a crash earns what it is
-        worth, instead of being noted only. Raises ConfigError for limits that this machine cannot keep."""
+        """`cache` answers scripts that ran before; `leases` gives each run a GPU, its wait being queue time;
+        `show_score`: whether the agent reads its score; `count_unfinished`: whether a submission that was written
+        before a time-out or a crash earns what it is worth, instead of being noted only. Raises ConfigError for
+        limits that this machine cannot keep."""
         self.sandbox, self.limits, self.ladder = sandbox, limits, ladder
         self.show_score, self.count_unfinished = show_score, count_unfinished
         check_limits(limits, slots)
-        self.cache = cache
+        self.cache, self.leases = cache, leases
         self._identity = sandbox.identity if cache is not None else ""
         self._slots = threading.BoundedSemaphore(slots)
         self._width = slots
@@ -135,13 +139,26 @@ class SandboxEnvironment:
         return replace(again, detail=f"{again.detail}; {seen}" if again.detail else seen)
 
     def _run(self, attempt: Attempt, cancel: threading.Event, asked: float) -> Outcome:
+        job = self._job(attempt)
         with self._slots:
-            queued = time.monotonic() - asked
             for retry in range(RETRIES + 1):
-                result = self.sandbox.run(self._job(attempt), cancel)
+                try:
+                    with self._gpu(cancel) as held:
+                        queued = time.monotonic() - asked
+                        result = self.sandbox.run(replace(job, gpu=held.uuid if held else None), cancel)
+                except UnavailableError as error:
+                    held, queued = None, time.monotonic() - asked
+                    result = RunResult(ending=Ending.LOST, detail=str(error), backend=self.sandbox.name)
                 if result.ending is not Ending.LOST or retry == RETRIES or cancel.wait(_BACKOFF_S[retry]):
                     break
-        return self._outcome(attempt.task, result, queued)
+        outcome = self._outcome(attempt.task, result, queued)
+        if held is None:
+            return outcome
+        enforced = words({**result.enforcement, "gpu": held.uuid, "gpu_memory": held.enforcement})
+        return replace(outcome, gpu_s=outcome.wall_s, enforcement=enforced)
+
+    def _gpu(self, cancel: threading.Event) -> AbstractContextManager[GpuLease | None]:
+        return nullcontext() if self.leases is None else self.leases.lease(cancel)
 
     def _job(self, attempt: Attempt) -> Job:
         script = attempt.script or ""

@@ -76,12 +76,13 @@ def _docker(setup: Setup) -> Sandbox | str:
         import docker.errors
         import requests
 
-        from wmrl_cli.sandbox.docker import DEFAULT_IMAGE, DockerSandbox, connect
+        from wmrl_cli.sandbox.docker import DockerSandbox, connect
     except ModuleNotFoundError:
         return "the package `docker` is not installed (`pip install 'wmrl-cli[docker]'`)"
+    from wmrl_cli.sandbox.image_build import TAG
     from wmrl_cli.sandbox.interpreter import find_interpreter
 
-    image = setup.image or DEFAULT_IMAGE
+    image = setup.image or TAG
     try:
         engine = connect(image)
     except docker.errors.ImageNotFound:

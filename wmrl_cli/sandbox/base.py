@@ -43,6 +43,7 @@ class Job:
     limits: Limits
     seed: int = 0  # PYTHONHASHSEED and WMRL_SEED
     submission: str = "submission.csv"
+    gpu: str | None = None  # UUID of the only device that the script may see; null: none
     env: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -106,6 +107,11 @@ class Sandbox(Protocol):
     @property
     def identity(self) -> str:
         """Changes when what runs the scripts does: the backend, its interpreter or image, the packages."""
+        ...
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """What a script can import, as `name==version`, read from the environment that runs it."""
         ...
 
     def preflight(self) -> Capabilities: ...

@@ -25,6 +25,7 @@ from wmrl_cli.sandbox.cgroups import Group, Hierarchy, find_hierarchy
 from wmrl_cli.sandbox.evidence import Evidence
 from wmrl_cli.sandbox.interpreter import Interpreter, script_environment
 from wmrl_cli.sandbox.owner import scratch_root
+from wmrl_cli.sandbox.packages import installed_packages
 from wmrl_cli.sandbox.probe import PROBE, read_probe
 from wmrl_cli.sandbox.runs import finish, limited_group, lost
 from wmrl_cli.sandbox.seccomp import filter_program
@@ -103,6 +104,10 @@ class BubblewrapSandbox:
     def identity(self) -> str:
         return f"{NAME} {self.interpreter.digest()}"
 
+    @functools.cached_property
+    def packages(self) -> tuple[str, ...]:
+        return installed_packages(self.interpreter.executable)
+
     def preflight(self) -> Capabilities:
         """Runs one probe; what it saw is what counts."""
         if self._is_root and shutil.which("setpriv") is None:
@@ -169,7 +174,7 @@ class BubblewrapSandbox:
             staged = {inside: Path(f"{_STAGE}/{number}") for number, inside in enumerate(seen)}
             stage = self._stage(uid, {staged[inside]: outside for inside, outside in seen.items()})
             seen = staged
-        environment = {**script_environment(cpus=job.limits.cpus, seed=job.seed, home="/tmp"), **job.env}
+        environment = {**script_environment(cpus=job.limits.cpus, seed=job.seed, home="/tmp", gpu=job.gpu), **job.env}
         limit = ["/usr/bin/prlimit", f"--nproc={nproc}:{nproc}", "--"] if nproc and _has_prlimit() else []
         return [
             *stage,
@@ -177,7 +182,7 @@ class BubblewrapSandbox:
             *_NAMESPACES,
             *[word for name, value in environment.items() for word in ("--setenv", name, value)],
             *_system_folders(),
-            *("--proc", "/proc", "--dev", "/dev"),
+            *("--proc", "/proc", "--dev", "/dev", *(_gpu_devices() if job.gpu else [])),
             *("--size", str(job.limits.tmp_bytes), "--tmpfs", "/tmp"),
             *("--size", str(job.limits.shm_bytes), "--tmpfs", "/dev/shm"),
             *[word for f in self.interpreter.folders for word in ("--ro-bind", str(seen[str(f)]), str(f))],
@@ -239,6 +244,13 @@ def _system_folders() -> list[str]:
     for name in ("ld.so.cache", "ld.so.conf", "alternatives", "localtime"):
         words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     return words
+
+
+def _gpu_devices() -> list[str]:
+    """The driver's device files; which of them the script may use is CUDA_VISIBLE_DEVICES' word only, so it is soft."""
+    devices = sorted(str(path) for path in Path("/dev").glob("nvidia*") if not path.is_dir())
+    caps = sorted(str(path) for path in Path("/dev").glob("nvidia-caps/*"))
+    return [word for path in (*devices, *caps) for word in ("--dev-bind", path, path)] + ["--ro-bind", "/sys", "/sys"]
 
 
 def _judged(watched: Watched, status: dict[str, int]) -> Watched:

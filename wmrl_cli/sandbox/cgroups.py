@@ -19,6 +19,7 @@ from wmrl_cli.sandbox.owner import is_dead, owner_name
 V1, V2 = "cgroup-v1", "cgroup-v2"
 _PREFIX = "wmrl-"
 _PERIOD_US = 100_000
+_WEIGHT = 4  # of one processor asked for, against any other process: a wall clock means little to a starved script
 _REMOVE_S = 5.0
 
 
@@ -80,12 +81,14 @@ class Group:
             with contextlib.suppress(FileNotFoundError):
                 self._write("memory", "memory.oom.group", 0)
             self._write("cpu", "cpu.max", f"{quota} {_PERIOD_US}")
+            self._write("cpu", "cpu.weight", min(10_000, max(1, round(100 * _WEIGHT * limits.cpus))))
         else:
             self._write("memory", "memory.limit_in_bytes", limits.memory_bytes)
             with contextlib.suppress(FileNotFoundError):  # no swap accounting; must follow the limit above
                 self._write("memory", "memory.memsw.limit_in_bytes", limits.memory_bytes)
             self._write("cpu", "cpu.cfs_period_us", _PERIOD_US)
             self._write("cpu", "cpu.cfs_quota_us", quota)
+            self._write("cpu", "cpu.shares", min(262_144, max(2, round(1024 * _WEIGHT * limits.cpus))))
         self._write("pids", "pids.max", limits.processes)
 
     def add(self, pid: int) -> None:

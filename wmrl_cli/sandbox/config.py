@@ -17,6 +17,7 @@ class SandboxConfig:
     cpu_s: float | None = None
     memory_gib: float = 2.0
     cpus: float = 1.0
+    gpu_gib: float | None = None  # memory of one GPU lease; null: no GPU
     python: str | None = None  # interpreter that runs the scripts; null: the running one
     image: str | None = None  # docker's; null: what `wmrl doctor --build-image` makes
     runtime: str | None = None  # docker's, such as `runsc`

@@ -21,14 +21,16 @@ from typing import Any
 import docker
 import requests
 from docker.errors import DockerException
-from docker.types import LogConfig, Ulimit
+from docker.types import DeviceRequest, LogConfig, Ulimit
 
+from wmrl_cli.errors import UnavailableError
 from wmrl_cli.sandbox.base import Capabilities, Ending, Job, Limits, RunResult
 from wmrl_cli.sandbox.evidence import Evidence, Stop
 from wmrl_cli.sandbox.frames import Frames
 from wmrl_cli.sandbox.interpreter import Interpreter, script_environment
 from wmrl_cli.sandbox.output import HeadTail
 from wmrl_cli.sandbox.owner import is_dead, owner_name, scratch_root
+from wmrl_cli.sandbox.packages import LISTING, installed_packages, read_listing
 from wmrl_cli.sandbox.probe import PROBE, read_probe
 from wmrl_cli.sandbox.proctree import tree_usage
 from wmrl_cli.sandbox.runs import finish, lost
@@ -38,7 +40,6 @@ from wmrl_cli.sandbox.watch import FolderWatch
 from wmrl_cli.sandbox.workdir import SCRIPT, WorkFolder, sweep_folders, work_folder
 
 NAME = "docker"
-DEFAULT_IMAGE = "wmrl-sandbox:latest"
 OWNER_LABEL = "wmrl.owner"
 SKELETON_LABEL = "wmrl.skeleton"
 WORK = "/job"
@@ -93,6 +94,18 @@ class DockerSandbox:
     @functools.cached_property
     def identity(self) -> str:
         return f"{NAME} {self.engine.image_id} {self.interpreter.digest() if self.engine.skeleton else ''}"
+
+    @functools.cached_property
+    def packages(self) -> tuple[str, ...]:
+        """Read from the interpreter, or from the image by running it. Raises UnavailableError."""
+        if self.engine.skeleton:
+            return installed_packages(self.interpreter.executable)
+        data = self._root / "probe"
+        data.mkdir(exist_ok=True)
+        listing = self.run(Job(job_id="packages", script=LISTING, data_dir=data, limits=Limits(wall_s=120)))
+        if listing.ending is not Ending.EXITED:
+            raise UnavailableError(f"could not list the image's packages: {listing.detail or listing.stderr}")
+        return read_listing(listing.stdout)
 
     def preflight(self) -> Capabilities:
         """Runs one probe; what it saw is what counts."""
@@ -153,7 +166,7 @@ class DockerSandbox:
             "user": f"{user}:{user}",
             "working_dir": WORK,
             "hostname": "sandbox",
-            "environment": {**script_environment(cpus=limits.cpus, seed=job.seed, home="/tmp"), **job.env},
+            "environment": {**script_environment(cpus=limits.cpus, seed=job.seed, home="/tmp", gpu=job.gpu), **job.env},
             "labels": {OWNER_LABEL: owner_name()},
             "volumes": [f"{outside}:{inside}:{mode}" for outside, (inside, mode) in folders.items()],
             "network_mode": "none",
@@ -170,6 +183,7 @@ class DockerSandbox:
             "pids_limit": limits.processes,
             # counted per user, so it bounds a run only where the user is the run's own
             "ulimits": _ulimits(limits, processes=limits.processes if uid is not None else _PODMAN_PROCESSES),
+            "device_requests": [DeviceRequest(device_ids=[job.gpu], capabilities=[["gpu"]])] if job.gpu else None,
             "log_config": LogConfig(type="none"),
             "runtime": self.runtime,
         }

@@ -72,6 +72,10 @@ class ForkSandbox:
     def identity(self) -> str:
         return f"{NAME} {digest(list(installed_packages()))}"
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        return installed_packages()
+
     def preflight(self) -> Capabilities:
         if not hasattr(os, "pidfd_open"):
             return Capabilities(backend=NAME, available=False, reason="forking and watching children needs Linux")

@@ -57,7 +57,7 @@ def _link_targets(executable: Path) -> list[Path]:
     return found
 
 
-def script_environment(*, cpus: float, seed: int, home: str) -> dict[str, str]:
+def script_environment(*, cpus: float, seed: int, home: str, gpu: str | None) -> dict[str, str]:
     """The whole environment of a script: nothing of ours is passed on."""
     threads = str(max(1, round(cpus)))
     names = ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
@@ -76,4 +76,5 @@ def script_environment(*, cpus: float, seed: int, home: str) -> dict[str, str]:
         "WMRL_SEED": str(seed),
         "LOKY_MAX_CPU_COUNT": threads,
         **{f"{name}_NUM_THREADS": threads for name in names},
+        "CUDA_VISIBLE_DEVICES": gpu or "",
     }

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from wmrl_cli.errors import UnavailableError
 
-_LIST = (
+LISTING = (
     "import importlib.metadata as m, json;"
     "print(json.dumps(sorted({(d.metadata['Name'] or '', d.version or '') for d in m.distributions()})))"
 )
@@ -28,13 +28,18 @@ def installed_packages(python: str | Path | None = None) -> tuple[str, ...]:
     if python is None or Path(python) == Path(sys.executable):
         return _own_packages()
     try:
-        command = [str(python), "-I", "-c", _LIST]
+        command = [str(python), "-I", "-c", LISTING]
         listing = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        return package_lines(tuple(pair) for pair in json.loads(listing.stdout))
+        return read_listing(listing.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise UnavailableError(
             f"could not list the packages of `{python}`: {error}", "name the `python` of a working environment"
         ) from error
+
+
+def read_listing(printed: str) -> tuple[str, ...]:
+    """The packages that LISTING printed. Raises ValueError where it printed something else."""
+    return package_lines(tuple(pair) for pair in json.loads(printed))
 
 
 @functools.cache

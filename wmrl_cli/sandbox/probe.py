@@ -27,6 +27,25 @@ print(json.dumps({
 }))
 """
 
+# Asks the driver itself, because a script without a GPU falls back to the CPU without a word.
+GPU_PROBE = """
+import ctypes, json
+cuda = ctypes.CDLL("libcuda.so.1")
+count = ctypes.c_int(-1)
+print(json.dumps({"error": cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)), "devices": count.value}))
+"""
+
+
+def read_gpu_probe(stdout: str) -> str:
+    """Why the leased device is not the only one that a script sees, in words; empty when it is."""
+    try:
+        found = json.loads(stdout.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        return "the driver cannot be loaded"
+    if found["error"]:
+        return f"the driver answers error {found['error']}"
+    return "" if found["devices"] == 1 else f"{found['devices']} devices are visible instead of one"
+
 
 def read_probe(stdout: str) -> list[str]:
     """What the probe found wrong, in words; its own silence is wrong too."""

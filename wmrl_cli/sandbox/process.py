@@ -13,6 +13,7 @@ from wmrl_cli.sandbox.base import Capabilities, Job, RunResult
 from wmrl_cli.sandbox.cgroups import Hierarchy, find_hierarchy
 from wmrl_cli.sandbox.interpreter import Interpreter, script_environment
 from wmrl_cli.sandbox.owner import owner_name, scratch_root
+from wmrl_cli.sandbox.packages import installed_packages
 from wmrl_cli.sandbox.proctree import marked
 from wmrl_cli.sandbox.runs import finish, limited_group, lost
 from wmrl_cli.sandbox.supervise import Command, rlimits_of, supervise
@@ -38,6 +39,10 @@ class ProcessSandbox:
     def identity(self) -> str:
         return f"{NAME} {self.interpreter.digest()}"
 
+    @functools.cached_property
+    def packages(self) -> tuple[str, ...]:
+        return installed_packages(self.interpreter.executable)
+
     def preflight(self) -> Capabilities:
         return Capabilities(backend=NAME, available=True, enforcement=self._enforcement())
 
@@ -46,7 +51,7 @@ class ProcessSandbox:
             with work_folder(self._root, job) as work, limited_group(self._hierarchy, job) as group:
                 (work.path / "input").symlink_to(job.data_dir.absolute())
                 mark = f"{owner_name()}-{work.path.name}"
-                environment = script_environment(cpus=job.limits.cpus, seed=job.seed, home=str(work.path))
+                environment = script_environment(cpus=job.limits.cpus, seed=job.seed, home=str(work.path), gpu=job.gpu)
                 command = Command(
                     argv=[str(self.interpreter.executable), SCRIPT],
                     env={**environment, **job.env, _MARK: mark},
