@@ -257,6 +257,18 @@ def test_a_grader_that_lacks_a_package_is_our_failure_and_names_it(tree):
         grade(imported(tree)["small-task"], csv("id,y", TRUTH).encode())
 
 
+def test_a_grader_that_cannot_be_loaded_is_our_failure_and_not_the_submissions(tree):
+    bench_task(tree / "source", tree / "repo", "small-task")
+    write(tree / "repo/mlebench/competitions/small-task/grade.py", "from json import no_such_name\n")
+    dojo_task(tree / "source", tree / "repo", "broken-task")
+    write(tree / "repo/mledojo/competitions/broken-task/utils/metric.py", "value = 1\n")
+    importing(tree, "mle-bench", tasks=("small-task",))
+    with pytest.raises(UnavailableError, match="cannot be loaded: ImportError"):
+        grade(imported(tree)["small-task"], csv("id,y", TRUTH).encode())
+    with pytest.raises(StageError, match="no subclass of CompetitionMetrics"):
+        importing(tree, "mle-dojo", tasks=("broken-task",), force=True)
+
+
 def test_a_grader_that_falls_over_a_submission_refuses_it(tree):
     dojo_task(tree / "source", tree / "repo", "small-task")
     importing(tree, "mle-dojo")

@@ -95,18 +95,22 @@ def _call(question: dict[str, Any]) -> dict[str, Any]:
             command, input=json.dumps(question), capture_output=True, text=True, timeout=GRADER_SECONDS, env=environment
         )
     except subprocess.TimeoutExpired as error:
-        raise UnavailableError(
-            f"the grader of `{question.get('task_id', '')}` took longer than {GRADER_SECONDS:g} s"
-        ) from error
+        raise UnavailableError(f"the grader of `{_who(question)}` took longer than {GRADER_SECONDS:g} s") from error
     lines = done.stdout.strip().splitlines()
     try:
         answer: dict[str, Any] = json.loads(lines[-1])
     except (IndexError, ValueError) as error:
         tail = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-        raise UnavailableError(f"the grader of `{question.get('task_id', '')}` failed: {tail[0]}") from error
+        raise UnavailableError(f"the grader of `{_who(question)}` failed: {tail[0]}") from error
+    if "broken" in answer:
+        raise UnavailableError(f"the grader of `{_who(question)}` cannot be loaded: {answer['broken']}")
     if "missing" in answer:
         raise UnavailableError(
-            f"the grader of `{question.get('task_id', question.get('script', ''))}` needs `{answer['missing']}`",
+            f"the grader of `{_who(question)}` needs `{answer['missing']}`",
             f"pip install {answer['missing']}, or give the benchmark's repository with `--repo`",
         )
     return answer
+
+
+def _who(question: dict[str, Any]) -> str:
+    return str(question.get("task_id", question.get("script", "")))
