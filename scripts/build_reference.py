@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import re
 import sys
 import typing
@@ -18,6 +19,8 @@ import pyarrow as pa
 
 from wmrl_cli import tables
 from wmrl_cli.cli import app
+from wmrl_cli.config import kind_words
+from wmrl_cli.presets import PRESETS
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 MADE = "<!-- Made by scripts/build_reference.py: do not edit. -->\n\n"
@@ -91,8 +94,23 @@ def config_page() -> str:
         "# Configuration\n\nKeys of the TOML file that `wmrl train --config FILE` reads; a flag wins over the file, "
         "the file over the model's preset, the preset over the default below. An unknown key is an error.\n",
         *config_section(TrainConfig, "", "Top level"),
+        "## Presets\n\nWhat a model's preset replaces: `tiny` for the embedded model and those trained from it, `paper` for "
+        "every other.\n\n| key | tiny | paper |\n|---|---|---|\n" + "\n".join(preset_rows()) + "\n",
     ]
     return MADE + "\n".join(parts)
+
+
+def preset_rows() -> list[str]:
+    flat = {
+        name: {
+            f"{key}.{inner}" if isinstance(value, dict) else key: inner_value
+            for key, value in preset.items()
+            for inner, inner_value in (value.items() if isinstance(value, dict) else [("", value)])
+        }
+        for name, preset in PRESETS.items()
+    }
+    keys = sorted({key for preset in flat.values() for key in preset})
+    return [f"| `{key}` | {flat['tiny'].get(key, '')} | {flat['paper'].get(key, '')} |" for key in keys]
 
 
 def config_section(cls: type[Any], prefix: str, title: str) -> list[str]:
@@ -104,11 +122,9 @@ def config_section(cls: type[Any], prefix: str, title: str) -> list[str]:
             section = typing.cast("type[Any]", kinds[field.name])
             below += config_section(section, f"{prefix}{field.name}.", f"`[{prefix}{field.name}]`")
             continue
-        default = field.default if field.default is not dataclasses.MISSING else None
-        kind = re.sub(r"typing\.|pathlib\.", "", getattr(kinds[field.name], "__name__", "") or str(kinds[field.name]))
-        if typing.get_origin(kinds[field.name]) is not None or "|" in str(kinds[field.name]):
-            kind = re.sub(r"typing\.|pathlib\.", "", str(kinds[field.name]))
-        rows.append(f"| `{field.name}` | {kind.replace('|', 'or')} | `{default}` | {comments.get(field.name, '')} |")
+        default = "none" if field.default in (None, dataclasses.MISSING) else json.dumps(field.default)
+        kind = kind_words(kinds[field.name]).removeprefix("a ")
+        rows.append(f"| `{field.name}` | {kind} | {default} | {comments.get(field.name, '')} |")
     about = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
     return [
         f"## {title}\n\n{about}\n\n| key | type | default | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n",

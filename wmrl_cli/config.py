@@ -50,7 +50,7 @@ def build_config(cls: type[C], values: Mapping[str, Any], *, where: str = "") ->
         try:
             built[name] = _fitted(value, kinds[name], where=f"{where}[{name}]")
         except TypeError as error:
-            raise ConfigError(f"{place} has `{name} = {value!r}`, which should be {_words(kinds[name])}") from error
+            raise ConfigError(f"{place} has `{name} = {value!r}`, which should be {kind_words(kinds[name])}") from error
     try:
         return cls(**built)
     except ValueError as error:
@@ -92,13 +92,14 @@ def _first_fit(value: Any, options: tuple[Any, ...], *, where: str) -> Any:
     raise TypeError
 
 
-def _words(kind: Any) -> str:
+def kind_words(kind: Any) -> str:
+    """What a value of this type is, for a sentence."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Literal:
         return "one of `" + "`, `".join(map(str, options)) + "`"
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(_words(option) for option in options if option is not types.NoneType)
+        return " or ".join(kind_words(option) for option in options if option is not types.NoneType)
     if origin in (tuple, list):
-        return f"a list, each {_words(options[0])}" if options else "a list"
+        return f"a list, each {kind_words(options[0])}" if options else "a list"
     names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", Path: "a path"}
     return names.get(kind, "a section" if is_dataclass(kind) else getattr(kind, "__name__", str(kind)))
