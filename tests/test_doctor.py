@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,3 +63,19 @@ def test_a_version_outside_the_tried_range_is_said(monkeypatch: pytest.MonkeyPat
     found = {finding.name: finding for finding in doctor._packages()}
     assert not found["transformers"].ok and "4.0.0 (tried with >=5.17,<5.20)" in found["transformers"].words
     assert found["torch"].ok, "a local build's version counts as its release"
+
+
+def test_building_the_image_shows_what_the_engine_says_and_prints_its_id(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from wmrl_cli.sandbox import image_build
+
+    def build(on_line: Callable[[str], None], *, base: str | None) -> str:
+        on_line(f"FROM {base}")
+        return "sha256:0f"
+
+    monkeypatch.setattr(image_build, "build_image", build)
+    assert wmrl(["doctor", "--build-image", "--base", "mine:1", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"image": image_build.TAG, "id": "sha256:0f"}
+    assert err == "FROM mine:1\n"

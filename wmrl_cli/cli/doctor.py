@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
 from wmrl_cli import console
 from wmrl_cli.cli import options
 
+BuildImage = Annotated[
+    bool, typer.Option("--build-image", help="Build the image that the docker sandbox uses [default: only look].")
+]
+Base = Annotated[
+    str | None, typer.Option("--base", metavar="IMAGE", help="Base of that image [default: the Dockerfile's].")
+]
 
-def doctor(as_json: options.Json = False, quiet: options.Quiet = False) -> None:
+
+def doctor(
+    build_image: BuildImage = False, base: Base = None, as_json: options.Json = False, quiet: options.Quiet = False
+) -> None:
     """Say what this machine can run and what is missing
 
     Looks at packages, models, sandboxes (with a real probe of what each enforces), cores and disk. Exit code 0
@@ -18,10 +28,13 @@ def doctor(as_json: options.Json = False, quiet: options.Quiet = False) -> None:
 
     Examples:
 
-        wmrl doctor
-
         wmrl doctor --json
+
+        wmrl doctor --build-image
     """
+    if build_image:
+        _build(base, as_json)
+        return
     from wmrl_cli.doctor import examine, main_job_runs
 
     console.note("looking at this machine, some seconds")
@@ -42,3 +55,10 @@ def doctor(as_json: options.Json = False, quiet: options.Quiet = False) -> None:
         )
         raise typer.Exit(4)
     console.note("`wmrl train` can run here")
+
+
+def _build(base: str | None, as_json: bool) -> None:
+    from wmrl_cli.sandbox import image_build
+
+    image = image_build.build_image(console.note, base=base)
+    console.emit({"image": image_build.TAG, "id": image}, as_json=as_json)
