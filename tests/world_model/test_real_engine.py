@@ -18,7 +18,7 @@ from wmrl_cli.prompts import get_pack
 from wmrl_cli.prompts.standard import StandardPack
 from wmrl_cli.world_model import WorldModel
 
-SCRIPTS = ("import numpy as np\nprint(np.zeros(3))\n", None, "x = 1\n" * 20, "y = (", "import os\n")
+SCRIPTS = ("import numpy as np\nprint(np.zeros(3))\n", None, "x = 1\n" * 20, "y = (")
 
 
 @pytest.fixture(autouse=True)
