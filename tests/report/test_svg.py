@@ -47,13 +47,13 @@ def test_any_numbers_give_well_formed_scatter_and_bars(points):
 
 
 def test_a_line_goes_through_its_points_in_the_plots_units():
-    root = parse(line_chart([Line(x=[0, 10], y=[0, 1])], **SAYS))
+    root = parse(line_chart([Line(x=[0, 10], y=[0, 1])], y_range=(0, 1), **SAYS))
     path = root.find(f"{NAME}path").get("d")
     assert re.fullmatch(r"M62.0 292.0L622.0 12.0", path)
 
 
 def test_a_step_line_goes_across_before_it_goes_up():
-    path = parse(line_chart([Line(x=[0, 10], y=[0, 1], step=True)], **SAYS)).find(f"{NAME}path").get("d")
+    path = parse(line_chart([Line(x=[0, 10], y=[0, 1], step=True)], y_range=(0, 1), **SAYS)).find(f"{NAME}path").get("d")
     assert path == "M62.0 292.0H622.0V12.0"
 
 
@@ -65,7 +65,7 @@ def test_an_unknown_value_is_a_gap():
 def test_a_long_line_is_thinned_and_keeps_its_extremes():
     y = [0.0] * 100_000
     y[54_321] = 1.0
-    chart = line_chart([Line(x=range(100_000), y=y)], **SAYS)
+    chart = line_chart([Line(x=range(100_000), y=y)], y_range=(0, 1), **SAYS)
     path = parse(chart).find(f"{NAME}path").get("d")
     assert path.count("L") < MOST_POINTS and " 12.0" in path
 

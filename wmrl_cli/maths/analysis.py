@@ -156,7 +156,7 @@ def summary(analysis: Analysis) -> dict[str, Any]:
         "measures": {name: numbers(interval) for name, interval in found.overall.items()},
         "calibration_error": {"raw": found.curve_raw.calibration_error, "map": found.curve_map.calibration_error},
         "ties": {"raw": found.ties_raw._asdict(), "map": found.ties_map._asdict(), "real": found.ties_real._asdict()},
-        "by": {kind: [_row(row) for row in rows] for kind, rows in found.by.items()},
+        "breakdown": {kind: [_row(row) for row in rows] for kind, rows in found.by.items()},
         "statuses": [{**row._asdict(), "missed": row.missed, "invented": row.invented} for row in found.statuses],
         "blind": [_row(spot) for spot in found.blind],
         "mean_real": {"anchors": numbers(mean.anchors), "powered": numbers(mean.powered), "effective": mean.effective},

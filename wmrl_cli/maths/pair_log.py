@@ -142,11 +142,13 @@ def make_log(
     order = np.arange(x.size) if steps is None else np.argsort(np.asarray(steps), kind="stable")
 
     def column(values: npt.ArrayLike | None) -> Labels | None:
-        return None if values is None else in_order(np.asarray(values)[order])
+        if values is None:
+            return None
+        if np.shape(values) != x.shape:
+            raise ValueError(f"{x.size} pairs need as many labels: got {np.shape(values)}")
+        return in_order(np.asarray(values)[order])
 
     group = column(groups) or in_order(np.arange(x.size))
-    if group.code.size != x.size:
-        raise ValueError(f"{x.size} pairs need as many groups: got {group.code.size}")
     step = first_step(group.code) if steps is None else np.asarray(steps, dtype=np.int64)[order]
     return PairLog(
         predicted=x[order],

@@ -105,8 +105,8 @@ def _measures(analysis: Analysis) -> Section:
         body.append(
             paragraph(
                 f"Of the squared residual inside groups {percent(left)} stays after the map: noise, and error that no "
-                f"non-decreasing map repairs. {percent(of['wrong'])} of the pairs are ordered wrongly. A curve that may "
-                f"also fall would leave {percent(bent)} of what the map leaves."
+                f"non-decreasing map repairs. {percent(of['wrong'])} of the pairs are ordered wrongly. A curve that "
+                f"may also fall would leave {percent(bent)} of what the map leaves."
             )
         )
     return Section(heading="Bias, noise and order", body=body)
@@ -292,8 +292,8 @@ def _study(analysis: Analysis) -> Section:
     body = [figure(chart, words), table(list(STUDY_COLUMNS), study_rows(analysis))]
     note = (
         "Groups that are drawn as anchors feed the online calibrator; the others play the simulated ones, and their "
-        f"real scores judge the map in force. Each fraction is drawn {analysis.config.repeats} times. A fraction here is "
-        "one of the log's executed groups."
+        f"real scores judge the map in force. Each fraction is drawn {analysis.config.repeats} times. A fraction here "
+        "is one of the log's executed groups."
     )
     return Section(heading="How many real runs are enough", body=[*body, paragraph(note)])
 
@@ -326,11 +326,11 @@ def _made(analysis: Analysis) -> Section:
 
 
 def _width(steps: int) -> int:
-    return max(1, steps // 50)
+    return max(1, steps // 15)
 
 
 def _smooth(values: np.ndarray) -> list[float]:
-    """A trailing mean over known values, about a fiftieth of the log wide."""
+    """A trailing mean over known values, about a fifteenth of the log wide."""
     width = _width(values.size)
     known = np.isfinite(values)
     total = np.cumsum(np.where(known, values, 0.0))

@@ -13,7 +13,7 @@ from html import escape
 COLOURS = 6
 DASHES = ("", "7 4", "2 4", "10 4 2 4", "4 2", "1 3")  # a second sign beside the colour
 WIDTH, HEIGHT = 640, 340
-CHARACTER = 6.6  # mean width of a label's character, px at 12 px
+CHARACTER = 7.0  # mean width of a label's character, px at 12 px
 
 
 def words(value: float) -> str:

@@ -222,7 +222,10 @@ def _scales(
     x_low, x_high = x_range or extent(xs)
     if log and x_low <= 0:
         x_low = x_high / 100
-    return Scale(x_low, x_high, 62, WIDTH - 18, log), Scale(*(y_range or extent(ys)), HEIGHT - 48, top)
+    low, high = y_range or extent(ys)
+    room = 0.0 if y_range else 0.04 * (high - low)
+    bottom = low if low >= 0 > low - room else low - room  # zero stays the ground where nothing is below it
+    return Scale(x_low, x_high, 62, WIDTH - 18, log), Scale(bottom, high + room, HEIGHT - 48, top)
 
 
 def _diagonal(x: Scale, y: Scale) -> str:

@@ -136,7 +136,7 @@ def _from_scores(sources: Iterable[Source], limit: int | None, reward_turn: str)
     turns["place"] = np.arange(len(turns))
     _refuse_twice(turns)
     by = {scorer: _trajectories(turns[turns["scorer"] == scorer], reward_turn) for scorer in (WORLD_MODEL, SANDBOX)}
-    both = by[WORLD_MODEL].join(by[SANDBOX], how="outer", lsuffix="_predicted", rsuffix="_real")
+    both = by[WORLD_MODEL].add_suffix("_predicted").join(by[SANDBOX].add_suffix("_real"), how="outer")
     if both.empty:
         raise TableError("the score tables are empty")
     for name in ("group_id", "task_id", "step", "place"):
