@@ -14,39 +14,54 @@ def weights(run: RunData) -> Section | None:
     rho = run.column("rho")
     if not run.has_world_model or not np.isfinite(rho).any():
         return None
-    steps = run.column("step")
+    steps, eta2, start = run.column("step"), run.column("eta2"), run.column("eta2_cal")
     noise = line_chart(
         [
-            curve(steps, run.column("eta2"), name="eta squared", step=True),
-            curve(steps, rho, name="rho", step=True),
+            curve(steps, eta2, name="eta squared", step=True),
+            curve(steps, start, name="its value when warm-up ended", step=True),
         ],
-        title="Noise of the world model and the ratio of the variances",
-        description="eta squared and rho by step",
+        title="Noise of the world model",
+        description="eta squared by step, and its value at the end of warm-up",
         x_label="step",
-        y_label="eta squared, rho (no unit)",
+        y_label="eta squared, share of the real variance",
+        y_range=(0.0, float(np.nanmax(np.append([0.1], np.append(eta2, start))))),
     )
     both = line_chart(
         [
-            curve(steps, run.column("weight_executed"), name="executed groups", markers=True),
-            curve(steps, run.column("weight_simulated"), name="simulated groups"),
+            curve(steps, run.column("weight_executed"), name="executed group", markers=True),
+            curve(steps, run.column("weight_simulated"), name="simulated group"),
+            curve(steps, rho, name="rho, their ratio", step=True),
         ],
         title="Weight of a group by source",
-        description="Mean weight of executed and of simulated groups by step",
+        description="Mean weight of executed and of simulated groups and their ratio, by step",
         x_label="step",
-        y_label="weight of a group (mean over the step is 1)",
+        y_label="weight (mean over the step's groups is 1)",
     )
-    last, cal = float(rho[np.isfinite(rho)][-1]), run.column("eta2_cal")
-    over = np.isfinite(cal).any()
-    words = (
-        f"At the last step an executed group weighs {last:.2f} times a simulated one (rho)."
-        if over
-        else "Warm-up is not over: rho is 1 and both streams weigh the same."
-    )
-    drift = " The world model has become noisier than at the end of warm-up." if over and last > 2.2 else ""
-    weighs = "A step without an executed group gives every group the weight 1; gaps are steps without that stream."
     return Section(
         heading="What a simulated group is worth",
-        body=[titled("Noise and variance ratio", noise, words + drift), titled("Weight of a group", both, weighs)],
+        body=[
+            titled("Noise of the world model", noise, _noise_words(ends(eta2)[1], ends(start)[1])),
+            titled("Weight of a group", both, _weight_words(ends(rho)[1], bool(np.isfinite(start).any()))),
+        ],
+    )
+
+
+def _noise_words(eta2: float, start: float) -> str:
+    if not np.isfinite([eta2, start]).all():
+        return "Warm-up is not over, or no executed group had different rewards yet: there is nothing to compare."
+    compared = "more than" if eta2 > 1.1 * start else "less than" if eta2 < 0.9 * start else "about as much as"
+    return (
+        f"Inside groups the score errs by {eta2:.2f} of the real variance,"
+        f" {compared} when warm-up ended ({start:.2f}, out of fold)."
+    )
+
+
+def _weight_words(rho: float, warm: bool) -> str:
+    if not warm:
+        return "Warm-up is not over: rho is 1 and both streams weigh the same."
+    return (
+        f"At the last step an executed group weighs {rho:.2f} times a simulated one. A step with one source only gives"
+        " it the weight 1; a gap is a step without that source."
     )
 
 
@@ -84,10 +99,10 @@ def costs(run: RunData) -> Section:
     totals = [total(run.column(f"seconds_{name}")) for name, _ in STAGES]
     whole = total(run.column("seconds_step"))
     if_all = all_executed_seconds(run)
-    labels = [label for _, label in STAGES] + ["everything, as it ran"]
+    labels = [label for _, label in STAGES] + ["all of it, as it ran"]
     values = [*totals, whole]
     if np.isfinite(if_all):
-        labels.append("everything, had all scripts been executed")
+        labels.append("all scripts executed (estimate)")
         values.append(if_all)
     chart = bar_chart(
         labels,
