@@ -23,7 +23,6 @@ Source = Annotated[
     typer.Option(
         "--from",
         metavar="DIR",
-        envvar="WMRL_SOURCE",
         help="Folder with an imported suite's prepared data [default: none].",
     ),
 ]
@@ -32,7 +31,6 @@ Repository = Annotated[
     typer.Option(
         "--repo",
         metavar="DIR",
-        envvar="WMRL_REPO",
         help="Its repository: graders, leaderboards [default: the folder of --from].",
     ),
 ]
