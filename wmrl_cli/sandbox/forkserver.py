@@ -88,7 +88,7 @@ class ForkSandbox:
         server = self._lease()
         folder = Path(tempfile.mkdtemp(prefix="job-", dir=self._scratch))
         try:
-            (folder / "input").symlink_to(job.data_dir.resolve(), target_is_directory=True)
+            shutil.copytree(job.data_dir, folder / "input")  # a link would let one script spoil the task for all
             (folder / "script.py").write_text(job.script)
             answer = server.ask({"folder": str(folder), "seed": job.seed, "env": dict(job.env), **_limits(job.limits)})
             result = _evidence(answer, folder, job)
