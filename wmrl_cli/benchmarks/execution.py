@@ -19,7 +19,7 @@ from wmrl_cli.sandbox.admission import check_limits
 from wmrl_cli.sandbox.base import Ending, Job, Limits, RunResult, Sandbox, SubmissionState
 from wmrl_cli.sandbox.cache import CONFIRMED, DISAGREED, ResultCache
 from wmrl_cli.sandbox.gate import gate
-from wmrl_cli.sandbox.interrupt import cancel_on_interrupt
+from wmrl_cli.sandbox.interrupt import end_with_process
 from wmrl_cli.sandbox.leases import GpuLease, LeaseTable
 from wmrl_cli.sandbox.traces import error_hint
 from wmrl_cli.seeds import digest
@@ -68,15 +68,20 @@ class SandboxEnvironment:
         self._slots = threading.BoundedSemaphore(slots)
         self._width = slots
         self._active: set[threading.Event] = set()
-        self._lock = threading.Lock()
+        self._cancelled = False
+        self._running = 0
+        self._lock = threading.RLock()  # a signal's handler may come while the same thread holds it
         sandbox.sweep()
-        cancel_on_interrupt(self)
+        end_with_process(self)
 
     def step(self, attempts: Sequence[Attempt]) -> list[Outcome]:
-        """The outcomes, in order. Ctrl-C ends every run within seconds and is passed on."""
+        """The outcomes, in order. Ctrl-C ends every run within seconds and is passed on.
+
+        What other threads ask for after a cancel is lost too; the main thread, which saw the Ctrl-C, may go on.
+        """
         outcomes: list[Outcome | None] = [gate(attempt.script, self.ladder) for attempt in attempts]
         pending = deque(index for index, outcome in enumerate(outcomes) if outcome is None)
-        cancel, faults, asked = threading.Event(), list[BaseException](), time.monotonic()
+        cancel, faults, asked = self._cancel_event(), list[BaseException](), time.monotonic()
 
         def work() -> None:
             while pending and not faults:
@@ -97,13 +102,28 @@ class SandboxEnvironment:
     def cancel(self) -> None:
         """End all runs now; their rows become `lost`."""
         with self._lock:
-            active = list(self._active)
-        for event in active:
-            event.set()
+            self._cancelled = True
+            for event in self._active:
+                event.set()
+
+    def close(self) -> None:
+        """End all runs and wait, some seconds at most, until nothing of them is left."""
+        self.cancel()
+        deadline = time.monotonic() + _STOP_S
+        while self._running and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def _cancel_event(self) -> threading.Event:
+        event = threading.Event()
+        with self._lock:
+            if threading.current_thread() is threading.main_thread():
+                self._cancelled = False
+            if self._cancelled:
+                event.set()
+            self._active.add(event)
+        return event
 
     def _follow(self, threads: list[threading.Thread], cancel: threading.Event) -> None:
-        with self._lock:
-            self._active.add(cancel)
         try:
             for thread in threads:
                 thread.start()
@@ -139,6 +159,15 @@ class SandboxEnvironment:
         return replace(again, detail=f"{again.detail}; {seen}" if again.detail else seen)
 
     def _run(self, attempt: Attempt, cancel: threading.Event, asked: float) -> Outcome:
+        with self._lock:
+            self._running += 1
+        try:
+            return self._run_in_slot(attempt, cancel, asked)
+        finally:
+            with self._lock:
+                self._running -= 1
+
+    def _run_in_slot(self, attempt: Attempt, cancel: threading.Event, asked: float) -> Outcome:
         job = self._job(attempt)
         with self._slots:
             for retry in range(RETRIES + 1):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
 from dataclasses import dataclass
 
@@ -79,7 +80,7 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
     except FileNotFoundError:
         return
     try:
-        moved = 0
+        moved, prefix = 0, f".{secrets.token_hex(8)}-"  # a name that nobody can have made before
         pending = [entry.name for entry in os.scandir(top) if not _unlinked(top, entry)]
         while pending:
             name = pending.pop()
@@ -90,7 +91,7 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
                     if not _unlinked(inner, entry):
                         os.chmod(entry.name, 0o700, dir_fd=inner)
                         moved += 1
-                        os.rename(entry.name, up := f".wmrl-moved-{moved}", src_dir_fd=inner, dst_dir_fd=top)
+                        os.rename(entry.name, up := f"{prefix}{moved}", src_dir_fd=inner, dst_dir_fd=top)
                         pending.append(up)
             finally:
                 os.close(inner)
