@@ -197,8 +197,9 @@ def evaluate_job(
 
     def open_stage() -> runner.Stage:
         environment = open_environment(execution, RewardLadder())
-        policy = open_policy(model, where)
-        return Evaluate(config, tasks, policy.engine, policy.pack, environment, installed_packages())
+        policy = open_policy(model, where, execution)
+        packages = environment.sandbox.packages
+        return Evaluate(config, tasks, policy.engine, policy.pack, environment, packages)
 
     return Job(plan, open_stage)
 

@@ -44,12 +44,20 @@ class EngineConfig:
     url: str | None = None  # of an OpenAI-compatible server, for `http`
 
 
-def open_policy(model: str, where: EngineConfig) -> Policy:
-    """The model called `model`: a name, a local folder, or a run folder (its trained model)."""
+def open_policy(model: str, where: EngineConfig, sandbox: SandboxConfig | None = None) -> Policy:
+    """The model called `model`: a name, a local folder, or a run folder (its trained model).
+
+    It is told the limits of `sandbox`; null: those that go with the model.
+    """
     name = model_of_run(model)
     spec = resolve_model(name)
     engine = open_engine(name, engine=where.engine, device=where.device, dtype=where.dtype, url=where.url)
-    return Policy(spec=spec, engine=engine, pack=get_pack(spec.pack))
+    return Policy(spec=spec, engine=engine, pack=pack_for(spec, sandbox or sandbox_config(spec.preset, {})))
+
+
+def pack_for(spec: ModelSpec, sandbox: SandboxConfig) -> PromptPack:
+    """The model's prompts, which name the limits that its scripts will run under."""
+    return get_pack(spec.pack).within(wall_s=sandbox.wall_s, memory_gib=sandbox.memory_gib)
 
 
 def model_of_run(model: str) -> str:
@@ -65,9 +73,10 @@ def model_of_run(model: str) -> str:
     return str(folder / "model")
 
 
-def open_world_model(policy: Policy, ladder: RewardLadder) -> WorldModel:
-    """`policy`'s model in its other role: it predicts what scripts do."""
-    return WorldModel(policy.engine, policy.pack, ladder=ladder, packages=installed_packages())
+def open_world_model(policy: Policy, ladder: RewardLadder, packages: Sequence[str] | None = None) -> WorldModel:
+    """`policy`'s model in its other role: it predicts what scripts do with `packages` (null: this environment's)."""
+    known = installed_packages() if packages is None else packages
+    return WorldModel(policy.engine, policy.pack, ladder=ladder, packages=known)
 
 
 def sandbox_config(preset: str, flags: Mapping[str, Any]) -> SandboxConfig:

@@ -80,6 +80,10 @@ class PromptPack(Protocol):
         """The eight questions, in the order of EXPERTS."""
         ...
 
+    def within(self, *, wall_s: float, memory_gib: float) -> PromptPack:
+        """The same pack for a sandbox with these limits; a pack that does not tell them is the same."""
+        ...
+
     def opening(self, task: Task, packages: Sequence[str]) -> list[Message]:
         """The messages that start an episode; `packages` are the sandbox's, as `name==version`."""
         ...

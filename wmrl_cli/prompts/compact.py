@@ -60,6 +60,9 @@ class CompactPack:
         for name in EXPERTS
     )
 
+    def within(self, *, wall_s: float, memory_gib: float) -> CompactPack:
+        return self  # the embedded model is not told of limits
+
     def opening(self, task: Task, packages: Sequence[str]) -> list[Message]:
         return [{"role": "user", "content": header(facts_of(task))}]
 
