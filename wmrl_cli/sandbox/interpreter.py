@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wmrl_cli.errors import UnavailableError
+from wmrl_cli.sandbox import seeding
 from wmrl_cli.sandbox.packages import installed_packages
 from wmrl_cli.seeds import digest
 
@@ -71,6 +72,7 @@ def script_environment(*, cpus: float, seed: int, home: str, gpu: str | None) ->
         "LANG": "C.UTF-8",
         "PYTHONHASHSEED": str(seed % (1 << 32)),
         "PYTHONNOUSERSITE": "1",
+        "PYTHONPATH": seeding.FOLDER,  # of the work folder, where the script starts
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",  # what was printed before a kill is kept
         "WMRL_SEED": str(seed),

@@ -12,6 +12,7 @@ from pathlib import Path
 from wmrl_cli.sandbox.base import Job
 from wmrl_cli.sandbox.collect import Collected, collect_submission, remove_tree
 from wmrl_cli.sandbox.owner import is_dead, owner_name
+from wmrl_cli.sandbox.seeding import write_seeding
 
 SCRIPT = "solution.py"
 
@@ -37,6 +38,7 @@ def work_folder(root: Path, job: Job, *, uid: int | None = None) -> Iterator[Wor
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         (path / SCRIPT).write_bytes(job.script.encode(errors="surrogatepass"))
+        write_seeding(path)
         if uid is not None:
             os.chown(path / SCRIPT, uid, uid)
             os.chown(path, uid, uid)
