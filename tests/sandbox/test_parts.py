@@ -1,0 +1,215 @@
+"""The smaller parts: owners, sweeping, packages, traces, control groups, choosing a backend."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.sandbox.boxes import groups, open_box, processes_with
+from wmrl_cli.errors import ConfigError, UnavailableError
+from wmrl_cli.sandbox import backends, open_sandbox
+from wmrl_cli.sandbox.base import MIB, Ending, Job, Limits
+from wmrl_cli.sandbox.cgroups import V2, find_hierarchy
+from wmrl_cli.sandbox.interpreter import find_interpreter
+from wmrl_cli.sandbox.owner import is_dead, owner_name, scratch_root
+from wmrl_cli.sandbox.packages import installed_packages, package_lines
+from wmrl_cli.sandbox.probe import read_probe
+from wmrl_cli.sandbox.traces import error_hint
+from wmrl_cli.sandbox.watch import FolderWatch
+from wmrl_cli.sandbox.workdir import sweep_folders
+
+
+def test_an_owner_is_dead_when_its_process_is_gone_or_its_number_used_again():
+    namespace, pid, started = owner_name().split("-")
+    assert not is_dead(owner_name())
+    assert is_dead(f"{namespace}-{pid}-{int(started) + 1}")  # the same pid, another process
+    with subprocess.Popen(["true"]) as child:
+        child.wait()
+    assert is_dead(f"{namespace}-{child.pid}-1")
+    assert not is_dead(f"123-{child.pid}-1")  # of another pid namespace: not ours to judge
+    assert not is_dead("slots") and not is_dead("probe")
+
+
+def test_only_the_folders_of_dead_owners_are_swept(tmp_path):
+    namespace = owner_name().split("-")[0]
+    for owner in (owner_name(), f"{namespace}-4194303-7"):
+        (tmp_path / owner / "run-x" / "deep").mkdir(parents=True)
+    (tmp_path / "slots").mkdir()
+    assert sweep_folders(tmp_path) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([owner_name(), "slots"])
+
+
+def test_a_scratch_folder_of_somebody_else_is_refused(tmp_path):
+    (tmp_path / "link").symlink_to("/")
+    with pytest.raises(UnavailableError, match="not ours"):
+        scratch_root(tmp_path / "link")
+
+
+def test_packages_are_those_that_are_installed():
+    packages = installed_packages()
+    names = [line.partition("==")[0] for line in packages]
+    assert names == sorted(set(names))
+    assert any(line.startswith("numpy==") for line in packages)
+    assert not any(line.startswith(("pip==", "wmrl-cli==")) for line in packages)
+    assert installed_packages(Path(sys.executable)) == packages
+    with pytest.raises(UnavailableError, match="/no/python"):
+        installed_packages("/no/python")
+    assert package_lines([("B", "2"), ("a", "1"), ("", "3"), ("b", "2")]) == ("a==1", "b==2")
+
+
+def test_an_interpreter_that_does_not_run_is_refused(tmp_path):
+    with pytest.raises(UnavailableError, match="does not run"):
+        find_interpreter(tmp_path / "python")
+
+
+@pytest.mark.parametrize(
+    ("stderr", "hint"),
+    [
+        ("", (None, None)),
+        ('Traceback (most recent call last):\n  File "/job/solution.py", line 3, in <module>\nValueError: no', ("ValueError", 3)),
+        (
+            'Traceback (most recent call last):\n  File "solution.py", line 3, in f\n  File "/x/pandas.py", line 9, in g\npandas.errors.EmptyDataError',
+            ("EmptyDataError", 3),
+        ),
+        (
+            'Traceback (most recent call last):\n  File "solution.py", line 1\nKeyError: 1\n\nDuring handling:\n\n'
+            'Traceback (most recent call last):\n  File "solution.py", line 7\nTypeError: x',
+            ("TypeError", 7),
+        ),
+        ("ValueError: printed without a traceback", (None, None)),
+    ],
+)
+def test_a_hint_is_the_last_tracebacks(stderr, hint):
+    assert error_hint(stderr) == hint
+
+
+def test_a_silent_probe_is_a_leak():
+    assert read_probe("") and read_probe("nonsense")
+    assert read_probe('{"reads /etc/shadow": true, "is root": false}') == ["reads /etc/shadow"]
+
+
+def test_a_folder_is_measured_by_blocks_and_what_cannot_be_counted_is_too_much(tmp_path):
+    watch = FolderWatch(str(tmp_path))
+    assert watch.over_limit(Limits()) is None
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    assert watch.over_limit(Limits(disk_bytes=MIB)) is None
+    (tmp_path / "real").write_bytes(os.urandom(2 * MIB))
+    os.sync()
+    assert watch.over_limit(Limits(disk_bytes=MIB)) == "disk"
+    for number in range(5):
+        (tmp_path / str(number)).touch()
+    assert watch.over_limit(Limits(files=4)) == "number of files"
+
+
+def fake_proc(tmp_path, *, version_2: bool):
+    """A /proc/self and control group folders as files, for a machine whose groups we cannot have here."""
+    root = tmp_path / "groups"
+    own = root / "user" if version_2 else root
+    own.mkdir(parents=True)
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    (proc / "cgroup").write_text("0::/user\n")
+    (proc / "mountinfo").write_text(f"30 23 0:26 / {root} rw,nosuid - cgroup2 cgroup2 rw\n")
+    (own / "cgroup.procs").touch()
+    (own / "cgroup.controllers").write_text("cpu memory pids")
+    (own / "cgroup.subtree_control").write_text("")
+    return proc, own
+
+
+def test_a_delegated_version_2_subtree_is_used_from_a_leaf(tmp_path):
+    proc, own = fake_proc(tmp_path, version_2=True)
+    hierarchy = find_hierarchy(proc)
+    assert hierarchy is not None and hierarchy.version == V2
+    assert (own / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
+    assert (own / f"wmrl-self-{os.getpid()}" / "cgroup.procs").read_text() == str(os.getpid())
+    group = hierarchy.make("x", Limits(memory_bytes=7 * MIB, processes=9, cpus=0.5))
+    folder = own / f"wmrl-{owner_name()}-x"
+    assert (folder / "memory.max").read_text() == str(7 * MIB)
+    assert (folder / "memory.swap.max").read_text() == "0"
+    assert (folder / "pids.max").read_text() == "9"
+    assert (folder / "cpu.max").read_text() == "50000 100000"
+    (folder / "cpu.stat").write_text("usage_usec 1500000\nuser_usec 1\n")
+    (folder / "memory.events").write_text("low 0\noom 2\noom_kill 1\n")
+    (folder / "pids.events").write_text("max 3\n")
+    (folder / "memory.peak").write_text("123\n")
+    used = group.usage()
+    assert (used.cpu_s, used.memory_peak_bytes, used.oom_kills, used.refused_processes) == (1.5, 123, 1, 3)
+
+
+def test_no_writable_group_is_no_group(tmp_path):
+    proc, own = fake_proc(tmp_path, version_2=True)
+    (own / "cgroup.controllers").write_text("hugetlb")
+    assert find_hierarchy(proc) is None
+    assert find_hierarchy(tmp_path / "nowhere") is None
+
+
+def test_an_unknown_or_absent_backend_is_a_sentence():
+    with pytest.raises(ConfigError, match="`podmann`"):
+        open_sandbox("podmann")
+    with pytest.raises(UnavailableError) as failed:
+        open_sandbox("docker", image="no-such-image:1")
+    assert failed.value.exit_code == 4 and "Docker Engine" in (failed.value.hint or "")
+
+
+def test_every_backend_says_what_it_enforces_or_why_it_cannot():
+    found = {backend.backend: backend for backend in backends()}
+    assert set(found) == {"docker", "bubblewrap", "unsafe-process", "unsafe-fork"}
+    for backend in found.values():
+        assert backend.enforcement if backend.available else backend.reason
+    assert found["unsafe-process"].enforcement["network"] == "open"
+
+
+def test_the_plain_process_keeps_its_limits_though_it_isolates_nothing(tmp_path):
+    box = open_box("unsafe-process", tmp_path / "scratch")
+    (tmp_path / "data").mkdir()
+
+    def run(script, seed=1, **limits):
+        return box.run(Job(job_id="x", script=script, data_dir=tmp_path / "data", limits=Limits(**limits), seed=seed))
+
+    assert run("1 / 0").ending is Ending.FAILED
+    assert 'File "solution.py"' in run("1 / 0").stderr
+    orphan = "import os, time\nfor _ in range(2):\n    if os.fork() == 0:\n        os.setsid()\n        time.sleep(200)\n"
+    seed = 31_337_000 + os.getpid()
+    assert run(orphan, seed=seed).ending is Ending.EXITED
+    assert run(orphan + "while True: pass", seed=seed, wall_s=1.0).ending is Ending.TIMEOUT
+    assert processes_with(seed) == []
+    assert groups() == []
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from wmrl_cli.sandbox import open_sandbox
+from wmrl_cli.sandbox.base import Job, Limits
+box = open_sandbox(sys.argv[1], image=sys.argv[4], scratch=Path(sys.argv[2]))
+print("ready", flush=True)
+box.run(Job(job_id="x", script="import time; print(1); time.sleep(500)", data_dir=Path(sys.argv[2]), limits=Limits(wall_s=600), seed=int(sys.argv[3])))
+"""
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", pytest.param("docker", marks=pytest.mark.docker)])
+def test_what_a_killed_wmrl_leaves_is_gone_after_the_next_start(kind, tmp_path):
+    box = open_box(kind, tmp_path)
+    seed = 77_000_000 + os.getpid()
+    command = [sys.executable, "-c", KILLED, kind, str(tmp_path), str(seed), "wmrl-skeleton:2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        deadline = time.monotonic() + 60
+        while not processes_with(seed):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert box.sweep() >= 1
+    deadline = time.monotonic() + 20
+    while processes_with(seed) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert processes_with(seed) == []
+    assert list(tmp_path.rglob("run-*")) == []
