@@ -39,10 +39,13 @@ def test_linear_attention_is_never_given_a_tree_mask():
 def test_the_size_of_a_batch_changes_no_result(build):
     model = build(TOKENIZER)
     prompts = [list(range(10, 10 + length)) for length in (5, 30, 12, 30, 7, 19)]
-    small, large = (TransformersEngine(model, TOKENIZER, batch_rows=rows, batch_tokens=64 * rows) for rows in (1, 64))
+    small, other, large = (
+        TransformersEngine(model, TOKENIZER, batch_rows=rows, batch_tokens=tokens)
+        for rows, tokens in ((1, 40), (64, 70), (64, 65536))  # rows apart; prompts read two by two; all at once
+    )
     sampling = Sampling(max_new_tokens=12)
-    first, second = (engine.generate(prompts, sampling, seeds=range(6)) for engine in (small, large))
-    assert [reply.ids for reply in first] == [reply.ids for reply in second]
+    first, second, third = (engine.generate(prompts, sampling, seeds=range(6)) for engine in (small, other, large))
+    assert [reply.ids for reply in first] == [reply.ids for reply in second] == [reply.ids for reply in third]
     np.testing.assert_allclose(
         np.array(small.choose(prompts, SUFFIXES, CHOICES)),
         np.array(large.choose(prompts, SUFFIXES, CHOICES)),
@@ -75,6 +78,21 @@ def test_bfloat16_runs_and_is_near_its_own_plain_forward(build):
     expected = logp[2:-1].gather(-1, torch.tensor(reply.ids)[:, None])[:, 0]
     np.testing.assert_allclose(reply.logprobs, expected, atol=0.2)
     assert np.isfinite(engine.choose([[10, 11]], SUFFIXES, CHOICES)).all()
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+def test_float32_weights_can_be_computed_with_in_bfloat16(build):
+    model = build(TOKENIZER)
+    exact, rounded = TransformersEngine(model, TOKENIZER), TransformersEngine(model, TOKENIZER, compute=torch.bfloat16)
+    sampling = Sampling(max_new_tokens=1)
+    prompts = [[10 + k, 30] for k in range(8)]
+    pairs = list(zip(*(e.generate(prompts, sampling, seeds=range(8)) for e in (exact, rounded)), strict=True))
+    same = [(a.logprobs[0], b.logprobs[0]) for a, b in pairs if a.ids == b.ids]
+    assert len(same) >= 6
+    differences = [abs(a - b) for a, b in same]
+    assert 1e-6 < max(differences) < 0.2
+    assert np.isfinite(rounded.choose(prompts, SUFFIXES, CHOICES)).all()
+    assert model.dtype is torch.float32
 
 
 def test_a_learner_finds_its_mode_again_and_its_steps_are_seen():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
@@ -41,3 +43,16 @@ def roomy_cache(config: Any) -> DynamicCache:
     cache = DynamicCache(config=config)
     cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
+
+
+def join(caches: Sequence[DynamicCache]) -> DynamicCache:
+    """One cache that holds the rows of all `caches`, which are of one model and one length. Uses up the first."""
+    for target, *others in zip(*(cache.layers for cache in caches), strict=True):
+        for name in ("keys", "values"):
+            if getattr(target, name, None) is not None:
+                setattr(target, name, torch.cat([getattr(layer, name) for layer in (target, *others)]))
+        for name in ("conv_states", "recurrent_states"):  # of linear attention
+            states = getattr(target, name, {})
+            for index in [index for index, state in states.items() if state is not None]:
+                states[index] = torch.cat([getattr(layer, name)[index] for layer in (target, *others)])
+    return caches[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wmrl_cli.engines.models import resolve_model
+from wmrl_cli.engines.models import resolve_device, resolve_model
 from wmrl_cli.opening import EngineConfig, open_environment, open_policy, open_world_model, pack_for
 from wmrl_cli.sandbox.packages import installed_packages
 from wmrl_cli.training.config import TrainConfig
@@ -16,17 +16,22 @@ if TYPE_CHECKING:
 
 
 def open_training(config: TrainConfig) -> tuple[Effects, Learner]:
-    """The sandbox first: it is the quickest to be found missing. The agent's engine shares the learner's weights."""
+    """What is quickest to be found missing comes first. The agent's engine shares the learner's weights."""
     from wmrl_cli.engines.transformers_engine import TransformersEngine
     from wmrl_cli.learner.learner import Learner
 
     spec = resolve_model(config.model)
+    device = resolve_device(spec, config.device)
     needs_sandbox = config.anchor_frac > 0 or config.min_anchors_per_step > 0
     sandbox = open_environment(config.sandbox, config.reward) if needs_sandbox else None
     packages = sandbox.sandbox.packages if sandbox else installed_packages()
-    learner = Learner.build(spec.location, config.learner, device=config.device)
+    learner = Learner.build(spec.location, config.learner, device=device)
     effects = Effects(
-        engine=TransformersEngine(learner.model, learner.tokenizer),
+        engine=TransformersEngine(
+            learner.model,
+            learner.tokenizer,
+            compute=None if learner.dtype == learner.model.dtype else learner.dtype,  # as the learner will compute
+        ),
         pack=pack_for(spec, config.sandbox),
         sandbox=sandbox,
         world_model=_world_model(config, packages) if config.uses_world_model else None,
