@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as read_state
 from torch.distributed.checkpoint.state_dict_saver import save as write_state
 
 from wmrl_cli.errors import StageError
-from wmrl_cli.learner import loading
+from wmrl_cli.learner import loading, ranks
 
 VERSION = 1
 
@@ -50,36 +50,45 @@ def load(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> in
 
 
 def export(folder: Path, model: Any, tokenizer: Any, dtype: torch.dtype) -> None:
-    """Write a Hugging Face folder; weights that share memory keep sharing it."""
+    """Write a Hugging Face folder; a weight under two names stays one weight."""
     converted: dict[int, Tensor] = {}
-    weights = {
-        name: converted.setdefault(value.data_ptr(), value.detach().to(dtype))
-        for name, value in model.state_dict().items()
-    }
+    weights = {}
+    for name, value in model.state_dict(keep_vars=True).items():
+        if id(value) not in converted:
+            converted[id(value)] = ranks.whole(value.detach()).to(dtype)
+        weights[name] = converted[id(value)]
     kept, model.config.dtype = model.config.dtype, dtype
     try:
         with whole_folder(folder) as scratch, loading.no_progress_bars():
-            model.save_pretrained(scratch, state_dict=weights)
-            tokenizer.save_pretrained(scratch)
+            if ranks.is_first():
+                model.save_pretrained(scratch, state_dict=weights)
+                tokenizer.save_pretrained(scratch)
     finally:
         model.config.dtype = kept
 
 
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
-    """A scratch folder beside `folder` that takes its name at the end; an older `folder` gives way only then."""
+    """A scratch folder beside `folder` that takes its name at the end; an older `folder` gives way only then.
+
+    All ranks get the same one, and go on when it has its name.
+    """
     folder = Path(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch, old = (folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.{kind}") for kind in ("new", "old"))
+    mark = ranks.gather(uuid.uuid4().hex[:8])[0]
+    scratch, old = (folder.with_name(f".{folder.name}.{mark}.{kind}") for kind in ("new", "old"))
     try:
-        scratch.mkdir()
+        scratch.mkdir(parents=True, exist_ok=True)
         yield scratch
-        if folder.exists():
-            folder.rename(old)
-        scratch.rename(folder)
+        ranks.gather("written")
+        if ranks.is_first():
+            if folder.exists():
+                folder.rename(old)
+            scratch.rename(folder)
+            shutil.rmtree(old, ignore_errors=True)
+        ranks.gather("renamed")
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        if ranks.is_first():
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager

@@ -23,6 +23,11 @@ from wmrl_cli.learner.sequences import StepStats, TrainSequence, recount
 
 KL_AT_START = {torch.float32: 1e-6, torch.bfloat16: 2e-3}  # nats; rounding alone gives less
 
+# A pass that teaches nothing, for a rank that has no sequence left.
+SILENT = TrainSequence(
+    ids=[0, 0], policy_mask=[False, False], sampler_logprobs=[0.0, 0.0], advantage=0.0, group_size=2, group_id=""
+)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MicroBatch:
@@ -71,21 +76,26 @@ class Learner:
         self.model, self.tokenizer, self.config, self.export_dtype = model, tokenizer, config, export_dtype
         self.device = next(model.parameters()).device
         self.dtype = _compute_dtype(config, self.device)
+        if config.checkpoint_layers:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
         self.scorer = TokenScorer(model, config.head_tokens)
         self.reference = None if reference is None else TokenScorer(reference.requires_grad_(False), config.head_tokens)
+        for scorer in (self.scorer, self.reference):
+            if scorer is not None:
+                ranks.spread_weights(scorer, scorer.model.base_model.layers)
         self.optimizer = torch.optim.AdamW(
             model.parameters(), lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay
         )
         self.steps = 0
-        if config.checkpoint_layers:
-            model.gradient_checkpointing_enable({"use_reentrant": False})
 
     @classmethod
     def build(cls, source: str | Path, config: LearnerConfig | None = None, device: str = "auto") -> Self:
         """A learner for the model of a folder or hub id; the reference is the same model, frozen.
 
+        Under `torchrun` every rank builds one; weights, gradients and optimiser are spread over the ranks.
         Raises UnavailableError where the model, the hub, the GPU or the memory is missing.
         """
+        ranks.join()
         config, place = config or LearnerConfig(), loading.pick_device(device)
         settings = loading.load_config(source)
         compute = _compute_dtype(config, place)
@@ -134,8 +144,10 @@ class Learner:
         left = recount(sequences, usable, Counter(key for part in ranks.gather(unusable) for key in part), groups)
         kept = [scored[position] for position in left.kept]
         micro = [
-            self._micro_batch([kept[i] for i in part], [left.sizes[i] for i in part], left.groups)
-            for part in split([len(entry.sequence.ids) for entry in kept], self.config.micro_tokens)
+            self._micro_batch(
+                [kept[i] for i in part] or [self._silent()], [left.sizes[i] for i in part] or [2], left.groups
+            )
+            for part in self._passes([entry.sequence for entry in kept])
         ]
         kl_sum, kl_count = ranks.total(torch.tensor(_k3(kept), dtype=torch.float64)).tolist()
         return Batch(
@@ -192,21 +204,33 @@ class Learner:
 
     def _score(self, sequences: Sequence[TrainSequence]) -> list[Scored]:
         found: dict[int, Scored] = {}
-        for part in split([len(sequence.ids) for sequence in sequences], self.config.micro_tokens):
-            rows = [sequences[position] for position in part]
+        for part in self._passes(sequences):
+            rows = [sequences[position] for position in part] or [SILENT]
             old = self._logprobs(self.scorer, rows)
             reference: Sequence[Tensor | None] = (
                 [None] * len(rows) if self.reference is None else self._logprobs(self.reference, rows)
             )
-            for position, row, old_P, reference_P in zip(part, rows, old, reference, strict=True):
-                found[position] = Scored(sequence=row, old_P=old_P, reference_P=reference_P)
+            for position, old_P, reference_P in zip(part, old, reference, strict=False):  # none of `SILENT`
+                found[position] = Scored(sequence=sequences[position], old_P=old_P, reference_P=reference_P)
         return [found[position] for position in range(len(sequences))]
+
+    def _passes(self, sequences: Sequence[TrainSequence]) -> list[list[int]]:
+        """Positions of each micro-batch; empty ones at the end where another rank has more.
+
+        Every rank must go through the model equally often, since each pass gathers weights from all of them.
+        """
+        parts = split([len(sequence.ids) for sequence in sequences], self.config.micro_tokens)
+        return parts + [[]] * (max(ranks.gather(len(parts))) - len(parts))
+
+    def _silent(self) -> Scored:
+        nothing = torch.zeros(0)
+        return Scored(sequence=SILENT, old_P=nothing, reference_P=None if self.reference is None else nothing)
 
     @torch.no_grad()
     def _logprobs(self, scorer: TokenScorer, rows: Sequence[TrainSequence]) -> list[Tensor]:
         tokens = pad(rows, self.device)
         with self.autocast():
-            logp_BT, _ = scorer(tokens.ids_BT, tokens.attention_BT, tokens.chosen_BT)
+            logp_BT, _ = scorer(tokens.ids_BT, tokens.attention_BT, tokens.chosen_BT, with_entropy=False)
         return [logp_T[chosen_T].cpu() for logp_T, chosen_T in zip(logp_BT, tokens.chosen_BT, strict=True)]
 
     def _micro_batch(self, rows: Sequence[Scored], sizes: Sequence[int], groups: int) -> MicroBatch:
@@ -229,7 +253,7 @@ class Learner:
         )
 
     def _update(self, learning_rate: float) -> float:
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.grad_clip).item()
+        norm = ranks.whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.grad_clip)).item()
         if not norm < float("inf"):
             raise StageError(
                 f"the gradient of step {self.steps + 1} is not finite",

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from wmrl_cli.errors import UnavailableError
+from wmrl_cli.learner import ranks
 
 TRAINED_BYTES = 16  # a parameter in training: float32 weight, gradient and Adam's two moments
 
@@ -18,7 +19,7 @@ TRAINED_BYTES = 16  # a parameter in training: float32 weight, gradient and Adam
 def pick_device(name: str) -> torch.device:
     """`auto` is the first GPU, else the CPU. Raises UnavailableError where a GPU is asked for and missing."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise UnavailableError(
             f"`{name}` was asked for, and torch sees no GPU",
@@ -84,7 +85,7 @@ def check_memory(source: str | Path, config: Any, device: torch.device, referenc
 
     with torch.device("meta"):
         parameters = sum(weight.numel() for weight in AutoModelForCausalLM.from_config(config).parameters())
-    needed, free = parameters * (TRAINED_BYTES + reference_bytes), free_memory(device)
+    needed, free = parameters * (TRAINED_BYTES + reference_bytes) / ranks.world(), free_memory(device)
     if needed > free:
         raise UnavailableError(
             f"training `{source}` needs {needed / 1e9:.0f} GB of memory, and `{device}` has {free / 1e9:.0f} GB free",
