@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import secrets
 import select
 import threading
 import time
@@ -143,13 +144,13 @@ class DockerSandbox:
 
     @contextlib.contextmanager
     def _container(self, job: Job, work: WorkFolder, uid: int | None) -> Iterator[Any]:
-        """A created container, gone afterwards; one that will not go is left to the next sweep."""
-        container = self.engine.client.containers.create(self.engine.image_id, **self._settings(job, work, uid))
+        """A created container, gone afterwards, by its name: also one that the engine made but never answered for."""
+        client, name = self.engine.client, f"wmrl-{secrets.token_hex(8)}"
         try:
-            yield container
+            yield client.containers.create(self.engine.image_id, name=name, **self._settings(job, work, uid))
         finally:
-            with contextlib.suppress(*_FAULTS):
-                container.remove(force=True, v=True)
+            with contextlib.suppress(*_FAULTS):  # one that will not go is left to the next sweep
+                client.api.remove_container(name, force=True, v=True)
 
     def _settings(self, job: Job, work: WorkFolder, uid: int | None) -> dict[str, Any]:
         limits, user = job.limits, uid if uid is not None else os.geteuid()
