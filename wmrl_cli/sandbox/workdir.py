@@ -33,8 +33,7 @@ class WorkFolder:
 def work_folder(root: Path, job: Job, *, uid: int | None = None) -> Iterator[WorkFolder]:
     """A fresh folder below `root` that holds the script, owned by `uid` where given. Raises OSError."""
     parent = root / owner_name()
-    parent.mkdir(mode=0o700, exist_ok=True)
-    path = Path(tempfile.mkdtemp(prefix="run-", dir=parent))
+    path = _fresh(parent)
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         (path / SCRIPT).write_bytes(job.script.encode(errors="surrogatepass"))
@@ -49,6 +48,14 @@ def work_folder(root: Path, job: Job, *, uid: int | None = None) -> Iterator[Wor
         remove_tree(path)
         with contextlib.suppress(OSError):  # another run of ours may still use it
             parent.rmdir()
+
+
+def _fresh(parent: Path) -> Path:
+    """A new folder in `parent`, which another run of ours may remove as empty at any moment."""
+    while True:
+        parent.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            return Path(tempfile.mkdtemp(prefix="run-", dir=parent))
 
 
 def sweep_folders(root: Path) -> int:
