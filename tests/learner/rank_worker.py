@@ -49,5 +49,5 @@ def two_steps(model: Path, start: Path | None, out: Path, seed: int) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    model, start, out, seed = sys.argv[1:]
-    two_steps(Path(model), Path(start) if start else None, Path(out), int(seed))
+    for model, start, out, seed in json.loads(sys.argv[1]):
+        two_steps(Path(model), Path(start) if start else None, Path(out), seed)

@@ -18,11 +18,12 @@ from .rank_worker import two_steps
 pytestmark = pytest.mark.slow
 
 
-def on_two_ranks(model: Path, start: Path | None, out: Path, seed: int) -> None:
+def on_two_ranks(*jobs: tuple[Path, Path | None, Path, int]) -> None:
+    """`two_steps` for each job, in one launch."""
     worker = str(Path(__file__).with_name("rank_worker.py"))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", worker]
+    plan = json.dumps([[str(model), str(start or ""), str(out), seed] for model, start, out, seed in jobs])
     done = subprocess.run(
-        [*command, str(model), str(start or ""), str(out), str(seed)],
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", worker, plan],
         capture_output=True,
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -36,27 +37,32 @@ def results(out: Path) -> tuple[list[torch.Tensor], torch.Tensor, dict]:
     return torch.load(out / "gradients.pt"), whole, json.loads((out / "numbers.json").read_text())
 
 
-def assert_equal(found: Path, expected: Path, bound: float) -> None:
+def assert_equal(found: Path, expected: Path, *, ranks: int, first: float = 1e-6) -> None:
     gradients, weights, numbers = results(found)
     other_gradients, other_weights, other_numbers = results(expected)
-    assert (numbers["ranks"], other_numbers["ranks"]) == (2, 1)
+    assert (numbers["ranks"], other_numbers["ranks"]) == (ranks, 1)
     assert numbers["tied"]
-    for gradient, other in zip(gradients, other_gradients, strict=True):
+    for step, (gradient, other) in enumerate(zip(gradients, other_gradients, strict=True)):
+        bound = first if step == 0 else 1e-5  # AdamW divides by a gradient's size, and so enlarges rounding
         assert (gradient - other).norm() < bound * other.norm()
-    assert (weights - other_weights).norm() < bound * other_weights.norm()
+    assert (weights - other_weights).norm() < 1e-5 * other_weights.norm()
     for ours, theirs in zip(numbers["stats"], other_numbers["stats"], strict=True):
         ours.pop("seconds"), theirs.pop("seconds")
         assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_two_ranks_equal_one_and_a_checkpoint_moves_between_them(architecture, tmp_path):
-    model = tiny_folder(tmp_path / "source", architecture)
-    on_two_ranks(model, None, tmp_path / "two", seed=0)
-    two_steps(model, None, tmp_path / "one", seed=0)
-    assert_equal(tmp_path / "two", tmp_path / "one", 1e-6)
-    two_steps(model, tmp_path / "two" / "checkpoint", tmp_path / "two-one", seed=2)
-    on_two_ranks(model, tmp_path / "two-one" / "checkpoint", tmp_path / "two-one-two", seed=4)
-    two_steps(model, tmp_path / "one" / "checkpoint", tmp_path / "one-one", seed=2)
-    two_steps(model, tmp_path / "one-one" / "checkpoint", tmp_path / "one-one-one", seed=4)
-    assert_equal(tmp_path / "two-one-two", tmp_path / "one-one-one", 1e-4)
+def test_two_ranks_equal_one_and_checkpoints_move_between_them(tmp_path):
+    jobs = []
+    for architecture in ARCHITECTURES:
+        home = tmp_path / architecture
+        model = tiny_folder(home / "source", architecture)
+        two_steps(model, None, home / "one", seed=0)
+        two_steps(model, home / "one" / "checkpoint", home / "one-one", seed=2)
+        jobs += [(model, None, home / "two", 0), (model, home / "one" / "checkpoint", home / "one-two", 2)]
+    on_two_ranks(*jobs)
+    for architecture in ARCHITECTURES:
+        home = tmp_path / architecture
+        two_steps(home / "source", home / "two" / "checkpoint", home / "two-one", seed=2)
+        assert_equal(home / "two", home / "one", ranks=2)
+        assert_equal(home / "one-two", home / "one-one", ranks=2)
+        assert_equal(home / "two-one", home / "one-one", ranks=1, first=1e-5)
