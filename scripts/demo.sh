@@ -6,7 +6,7 @@ set -euo pipefail
 
 wmrl=${WMRL:-wmrl}
 demo=${1:-demo}
-samples=${SAMPLES:-16}
+samples=${SAMPLES:-8}  # trajectories a task: the paper's avg@8
 mkdir -p "$demo"
 
 say() { printf '\n== %s\n' "$*"; }
