@@ -53,8 +53,28 @@ def test_scripts_become_scores_and_totals(folder, capsys):
 
 def test_shards_together_do_everything_once(folder):
     for shard in ("0/2", "1/2"):
-        assert run(["execute", "t.parquet", "-o", f"{shard[0]}.parquet", "--sandbox", "unsafe-process", "--anchor-frac", "1", "--shard", shard]) == 0
-    done = [row for shard in "01" for row in read_table(SCORES, folder / f"{shard}.parquet").column("trajectory_id").to_pylist()]
+        assert (
+            run(
+                [
+                    "execute",
+                    "t.parquet",
+                    "-o",
+                    f"{shard[0]}.parquet",
+                    "--sandbox",
+                    "unsafe-process",
+                    "--anchor-frac",
+                    "1",
+                    "--shard",
+                    shard,
+                ]
+            )
+            == 0
+        )
+    done = [
+        row
+        for shard in "01"
+        for row in read_table(SCORES, folder / f"{shard}.parquet").column("trajectory_id").to_pylist()
+    ]
     assert sorted(done) == ["0-0-0", "0-0-1", "0-1-0", "0-1-1"]
 
 
@@ -94,12 +114,24 @@ def test_data_that_changed_since_preparation_are_refused(folder, capsys):
 
 def test_ctrl_c_keeps_finished_parts_and_the_same_command_goes_on(folder):
     rows = turns(steps=1, groups=1, members=3, turns=1)
-    for row, script in zip(rows, [GOOD, "import os, time\nos.path.exists('input/slow') and time.sleep(60)", "pass"], strict=True):
+    for row, script in zip(
+        rows, [GOOD, "import os, time\nos.path.exists('input/slow') and time.sleep(60)", "pass"], strict=True
+    ):
         row["script"] = script
     write_trajectories(folder / "t.parquet", rows)
     (folder / "pair" / "public" / "slow").touch()
     write_tasks(folder, make_task(folder))
-    command = [sys.executable, "-m", "wmrl_cli", "execute", "t.parquet", "-o", "real.parquet", "--sandbox", "bubblewrap"]
+    command = [
+        sys.executable,
+        "-m",
+        "wmrl_cli",
+        "execute",
+        "t.parquet",
+        "-o",
+        "real.parquet",
+        "--sandbox",
+        "bubblewrap",
+    ]
     command += ["--anchor-frac", "1", "--batch-rows", "1", "--slots", "1", "--wall-limit", "90"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=folder) as process:
         deadline = time.monotonic() + 90

@@ -58,7 +58,12 @@ class PlainUserBox:
         os.chown(self.scratch, PLAIN_UID, PLAIN_UID)
         code = scratch / "code"
         source = Path(wmrl_cli.__file__).parent
-        for file in [*source.glob("*.py"), *(source / "sandbox").glob("*.py"), *(source / "maths").glob("*.py"), *(source / "prompts").glob("*.py")]:
+        for file in [
+            *source.glob("*.py"),
+            *(source / "sandbox").glob("*.py"),
+            *(source / "maths").glob("*.py"),
+            *(source / "prompts").glob("*.py"),
+        ]:
             target = code / "wmrl_cli" / file.relative_to(source)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, target)
@@ -74,7 +79,9 @@ class PlainUserBox:
             needed(found["reason"])
 
     def _ask(self, question: dict[str, object]) -> dict[str, object]:
-        answer = subprocess.run(self.command, input=json.dumps(question), capture_output=True, text=True, timeout=300, check=False)
+        answer = subprocess.run(
+            self.command, input=json.dumps(question), capture_output=True, text=True, timeout=300, check=False
+        )
         assert answer.returncode == 0, answer.stderr
         return json.loads(answer.stdout)
 
@@ -85,7 +92,11 @@ class PlainUserBox:
         found = self._ask({"job": {**asdict(job), "data_dir": str(job.data_dir)}})
         text = found.pop("submission")
         return RunResult(
-            **{**found, "ending": Ending(found["ending"]), "submission_state": SubmissionState(found["submission_state"])},
+            **{
+                **found,
+                "ending": Ending(found["ending"]),
+                "submission_state": SubmissionState(found["submission_state"]),
+            },
             submission=None if text is None else bytes.fromhex(text),
         )
 

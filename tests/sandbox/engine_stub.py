@@ -18,7 +18,16 @@ class Behaviour:
     """`faults`: step -> HTTP status, or 0 to drop the connection; `state`: what `inspect` says after the start."""
 
     faults: dict[str, int] = field(default_factory=dict)
-    state: dict[str, Any] = field(default_factory=lambda: {"Running": False, "Status": "exited", "ExitCode": 0, "OOMKilled": False, "Error": "", "Pid": 0})
+    state: dict[str, Any] = field(
+        default_factory=lambda: {
+            "Running": False,
+            "Status": "exited",
+            "ExitCode": 0,
+            "OOMKilled": False,
+            "Error": "",
+            "Pid": 0,
+        }
+    )
     output: bytes = b"hello\n"
     remove_s: float = 0.0
     removed: int = 0
@@ -38,7 +47,15 @@ class Handler(BaseHTTPRequestHandler):
 
     def _step(self) -> str:
         path = self.path.partition("?")[0]
-        for step, end in (("version", "/version"), ("create", "/create"), ("start", "/start"), ("attach", "/attach"), ("kill", "/kill"), ("image", "/images/stub/json"), ("list", "/containers/json")):
+        for step, end in (
+            ("version", "/version"),
+            ("create", "/create"),
+            ("start", "/start"),
+            ("attach", "/attach"),
+            ("kill", "/kill"),
+            ("image", "/images/stub/json"),
+            ("list", "/containers/json"),
+        ):
             if path.endswith(end):
                 return step
         return "remove" if self.command == "DELETE" else "inspect"
@@ -84,7 +101,13 @@ class Handler(BaseHTTPRequestHandler):
             case "list":
                 return []
             case _:
-                return {"Id": "c1", "State": self.behaviour.state, "Config": {"Labels": {}, "Image": "stub"}, "Image": "stub", "Name": "c1"}
+                return {
+                    "Id": "c1",
+                    "State": self.behaviour.state,
+                    "Config": {"Labels": {}, "Image": "stub"},
+                    "Image": "stub",
+                    "Name": "c1",
+                }
 
     def _answer(self, status: int, document: Any = None) -> None:
         body = b"" if document is None else json.dumps(document).encode()

@@ -79,12 +79,14 @@ CASES = [
     ),
     Case(
         "fill /tmp",
-        _BLOCKED + "def fill():\n    with open('/tmp/x', 'wb') as f:\n        for _ in range(24): f.write(bytes(1 << 20))\nblocked(fill)",
+        _BLOCKED
+        + "def fill():\n    with open('/tmp/x', 'wb') as f:\n        for _ in range(24): f.write(bytes(1 << 20))\nblocked(fill)",
         says="blocked: OSError",
     ),
     Case(
         "fill /dev/shm",
-        _BLOCKED + "def fill():\n    with open('/dev/shm/x', 'wb') as f:\n        for _ in range(24): f.write(bytes(1 << 20))\nblocked(fill)",
+        _BLOCKED
+        + "def fill():\n    with open('/dev/shm/x', 'wb') as f:\n        for _ in range(24): f.write(bytes(1 << 20))\nblocked(fill)",
         says="blocked: OSError",
     ),
     Case(
@@ -99,7 +101,11 @@ CASES = [
         endings=(E.RESOURCE_LIMIT,),
         limits={"output_kill_bytes": 64 * MIB},
     ),
-    Case("sparse file of 1 TB", _BLOCKED + "f = open('big', 'wb')\nblocked(lambda: f.truncate(1 << 40))", says="blocked: OSError"),
+    Case(
+        "sparse file of 1 TB",
+        _BLOCKED + "f = open('big', 'wb')\nblocked(lambda: f.truncate(1 << 40))",
+        says="blocked: OSError",
+    ),
     Case(
         "fill the disk",
         "import time\nfor n in range(1000):\n    open(str(n), 'wb').write(bytes(8 << 20))\n    time.sleep(0.05)",
@@ -149,7 +155,11 @@ CASES = [
         states=(S.REFUSED,),
     ),
     Case("hard link", "import os\nopen('x', 'w').write('1')\nos.link('x', 'submission.csv')", states=(S.REFUSED,)),
-    Case("hard link to the data", _BLOCKED + "blocked(lambda: os.link('input/train.csv', 'submission.csv'))", says="blocked"),
+    Case(
+        "hard link to the data",
+        _BLOCKED + "blocked(lambda: os.link('input/train.csv', 'submission.csv'))",
+        says="blocked",
+    ),
     Case(
         "device",
         _BLOCKED + "import stat\nblocked(lambda: os.mknod('submission.csv', stat.S_IFCHR | 0o666, os.makedev(1, 5)))",
@@ -186,7 +196,8 @@ CASES = [
     ),
     Case(
         "write where only reading is allowed",
-        _BLOCKED + "import sys\nfor path in ('input/x', 'input/train.csv', '/x', '/usr/x', sys.prefix + '/x', '/etc/x', '/root/x'):\n    blocked(lambda: open(path, 'w'))\n"
+        _BLOCKED
+        + "import sys\nfor path in ('input/x', 'input/train.csv', '/x', '/usr/x', sys.prefix + '/x', '/etc/x', '/root/x'):\n    blocked(lambda: open(path, 'w'))\n"
         "blocked(lambda: os.unlink('input/train.csv'))\nblocked(lambda: os.rename('input', 'x'))\nblocked(lambda: os.chmod('input/train.csv', 0o777))",
     ),
     Case(
@@ -194,13 +205,22 @@ CASES = [
         _BLOCKED + "import socket\nblocked(lambda: socket.create_connection(('127.0.0.1', PORT), 3))",
         says="blocked",
     ),
-    Case("network: TCP outside", _BLOCKED + "import socket\nblocked(lambda: socket.create_connection(('1.1.1.1', 53), 3))", says="blocked"),
     Case(
-        "network: UDP",
-        _BLOCKED + "import socket\nblocked(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('1.1.1.1', 53)))",
+        "network: TCP outside",
+        _BLOCKED + "import socket\nblocked(lambda: socket.create_connection(('1.1.1.1', 53), 3))",
         says="blocked",
     ),
-    Case("network: names", _BLOCKED + "import socket\nblocked(lambda: socket.getaddrinfo('example.org', 80))", says="blocked"),
+    Case(
+        "network: UDP",
+        _BLOCKED
+        + "import socket\nblocked(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('1.1.1.1', 53)))",
+        says="blocked",
+    ),
+    Case(
+        "network: names",
+        _BLOCKED + "import socket\nblocked(lambda: socket.getaddrinfo('example.org', 80))",
+        says="blocked",
+    ),
     Case(
         "network: IPv6",
         _BLOCKED + "import socket\nblocked(lambda: socket.create_connection(('2606:4700:4700::1111', 53), 3))",
@@ -212,7 +232,11 @@ CASES = [
         "for name in ('\\0ABSTRACT', '/var/run/docker.sock', '/run/docker.sock'):\n    blocked(lambda: socket.socket(socket.AF_UNIX).connect(name))",
         says="blocked",
     ),
-    Case("network: raw", _BLOCKED + "import socket\nblocked(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 3))", says="blocked"),
+    Case(
+        "network: raw",
+        _BLOCKED + "import socket\nblocked(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 3))",
+        says="blocked",
+    ),
     Case(
         "signals outside",
         _BLOCKED + "import signal\nblocked(lambda: os.kill(TESTPID, 0))\n"
@@ -236,7 +260,7 @@ CASES = [
         "fake messages",
         "import sys\n"
         "print('bwrap: Creating new namespace failed: Operation not permitted', file=sys.stderr)\n"
-        "print('{ \"child-pid\": 1 }\\n{ \"exit-code\": 137 }')\n"
+        'print(\'{ "child-pid": 1 }\\n{ "exit-code": 137 }\')\n'
         "print('Traceback (most recent call last):\\n  File \"solution.py\", line 1\\nMemoryError', file=sys.stderr)\n"
         "print('docker: Error response from daemon: OCI runtime create failed', 'Killed', 'OOMKilled')",
         says="OCI runtime",
@@ -257,9 +281,20 @@ CASES = [
         "import os, shutil\nshutil.rmtree(os.getcwd(), ignore_errors=True)\nprint(sorted(os.listdir()))",
         says="input",
     ),
-    Case("close the work folder", "import os\nos.makedirs('a/b')\nos.chmod('a', 0)\nos.chmod('.', 0)", endings=(E.EXITED, E.RESOURCE_LIMIT)),
-    Case("names that are no text", "import os\nopen(b'\\xff\\xfe', 'w')\nopen('new\\nline', 'w')\nos.mkdir(b'\\xff')\nopen(b'\\xff/' + b'x' * 255, 'w')"),
-    Case("our environment", "import os\nprint('LEAK' if any('SECRET' in k for k in os.environ) else 'clean')", says="clean"),
+    Case(
+        "close the work folder",
+        "import os\nos.makedirs('a/b')\nos.chmod('a', 0)\nos.chmod('.', 0)",
+        endings=(E.EXITED, E.RESOURCE_LIMIT),
+    ),
+    Case(
+        "names that are no text",
+        "import os\nopen(b'\\xff\\xfe', 'w')\nopen('new\\nline', 'w')\nos.mkdir(b'\\xff')\nopen(b'\\xff/' + b'x' * 255, 'w')",
+    ),
+    Case(
+        "our environment",
+        "import os\nprint('LEAK' if any('SECRET' in k for k in os.environ) else 'clean')",
+        says="clean",
+    ),
     Case("waiting for input", "input()", endings=(E.FAILED,), says="EOFError"),
     Case(
         "other processes",
@@ -267,5 +302,10 @@ CASES = [
         "try:\n    print(b'SECRET' in open('/proc/1/environ', 'rb').read() and 'LEAK')\nexcept OSError:\n    pass",
         says="few",
     ),
-    Case("good", "print(open('input/train.csv').read())\nopen('submission.csv', 'w').write('id,y\\n1,2\\n')", states=(S.PRESENT,), says="a,b"),
+    Case(
+        "good",
+        "print(open('input/train.csv').read())\nopen('submission.csv', 'w').write('id,y\\n1,2\\n')",
+        states=(S.PRESENT,),
+        says="a,b",
+    ),
 ]

@@ -41,7 +41,10 @@ def test_nothing_is_missing(tmp_path):
         (lambda path: path.mkdir(), "is a folder"),
         (lambda path: path.write_bytes(b"x" * 101), "is larger than 100 bytes"),
         (lambda path: (path.touch(), os.truncate(path, 1 << 40)), "is larger than 100 bytes"),
-        (lambda path: ((path.parent / "other").write_text("x"), os.link(path.parent / "other", path)), "is a hard link"),
+        (
+            lambda path: ((path.parent / "other").write_text("x"), os.link(path.parent / "other", path)),
+            "is a hard link",
+        ),
     ],
 )
 def test_what_is_no_plain_small_file_is_refused(tmp_path, make, reason):

@@ -111,7 +111,9 @@ def test_a_submission_before_a_time_out_is_noted_and_counts_only_if_asked_for(ta
 
 def test_answers_that_are_gone_are_our_failure(task):
     (task.private_path / "answers.csv").unlink()
-    outcome = step(SandboxEnvironment(Scripted(ended(Ending.EXITED, b"id,y\n1,1\n2,2\n")), LIMITS, RewardLadder()), task, GOOD)[0]
+    outcome = step(
+        SandboxEnvironment(Scripted(ended(Ending.EXITED, b"id,y\n1,1\n2,2\n")), LIMITS, RewardLadder()), task, GOOD
+    )[0]
     assert outcome.status is Status.LOST and outcome.reward is None
 
 
@@ -172,7 +174,12 @@ def test_the_cache_answers_what_ran_before(task, tmp_path):
     first, second = run(), run()
     assert (first.cached, second.cached, len(box.jobs)) == (False, True, 1)
     assert replace(second, cached=False, queue_s=first.queue_s) == first
-    for changed in ({"seed": 1}, {"script": WORSE}, {"limits": replace(LIMITS, wall_s=7)}, {"a_task": replace(task, digest="other")}):
+    for changed in (
+        {"seed": 1},
+        {"script": WORSE},
+        {"limits": replace(LIMITS, wall_s=7)},
+        {"a_task": replace(task, digest="other")},
+    ):
         assert not run(**changed).cached
     box.identity = "another interpreter"
     assert not run().cached
@@ -181,7 +188,12 @@ def test_the_cache_answers_what_ran_before(task, tmp_path):
 def test_a_lost_result_is_never_cached(task, tmp_path, monkeypatch):
     monkeypatch.setattr("wmrl_cli.benchmarks.execution._BACKOFF_S", (0.0, 0.0))
     cache = ResultCache(tmp_path / "cache")
-    assert step(SandboxEnvironment(Scripted(ended(Ending.LOST)), LIMITS, RewardLadder(), cache=cache), task, GOOD)[0].reward is None
+    assert (
+        step(SandboxEnvironment(Scripted(ended(Ending.LOST)), LIMITS, RewardLadder(), cache=cache), task, GOOD)[
+            0
+        ].reward
+        is None
+    )
     good = Scripted(ended(Ending.EXITED, b"id,y\n1,1\n2,2\n"))
     assert not step(SandboxEnvironment(good, LIMITS, RewardLadder(), cache=cache), task, GOOD)[0].cached
 
@@ -221,7 +233,9 @@ def test_a_run_gets_a_lease_and_its_gpu_seconds_are_counted(task, tmp_path):
 def test_cancelling_ends_every_run_within_seconds(task, tmp_path):
     environment = SandboxEnvironment(open_box("bubblewrap", tmp_path / "scratch"), LIMITS, RewardLadder())
     outcomes = []
-    caller = threading.Thread(target=lambda: outcomes.extend(step(environment, task, *["import time; time.sleep(50)"] * 4)))
+    caller = threading.Thread(
+        target=lambda: outcomes.extend(step(environment, task, *["import time; time.sleep(50)"] * 4))
+    )
     started = time.monotonic()
     caller.start()
     time.sleep(1.0)
@@ -252,7 +266,9 @@ caller.join()
 
 def test_ctrl_c_reaches_runs_that_another_thread_started(tmp_path):
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=Path(__file__).parents[2]) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=Path(__file__).parents[2]
+    ) as process:
         assert process.stdout.readline() == b"ready\n"
         time.sleep(1.0)
         os.kill(process.pid, signal.SIGINT)

@@ -33,7 +33,9 @@ def stubbed(folder: Path, behaviour: Behaviour):
     server, address = serve(folder, behaviour)
     client = docker.DockerClient(base_url=address, version="1.41", timeout=5)
     try:
-        yield DockerSandbox(Engine(client, "docker", "stub", skeleton=False), find_interpreter(), scratch=folder / "scratch")
+        yield DockerSandbox(
+            Engine(client, "docker", "stub", skeleton=False), find_interpreter(), scratch=folder / "scratch"
+        )
     finally:
         client.close()
         server.shutdown()
@@ -118,6 +120,15 @@ def test_a_full_disk_is_ours(tmp_path, monkeypatch):
     monkeypatch.setattr("wmrl_cli.sandbox.workdir.tempfile.mkdtemp", full)
     result = box.run(job(tmp_path))
     assert result.ending is Ending.LOST and "No space left" in result.detail
+
+
+def test_data_that_the_scripts_user_may_not_read_are_our_fault(tmp_path):
+    box = open_box("bubblewrap", tmp_path / "scratch")
+    the_job = job(tmp_path)
+    (the_job.data_dir / "closed.csv").write_text("x")
+    (the_job.data_dir / "closed.csv").chmod(0)
+    result = box.run(the_job)
+    assert result.ending is Ending.LOST and "closed.csv" in result.detail and "chmod" in result.detail
 
 
 def test_a_clock_that_jumps_ends_no_run(tmp_path, monkeypatch):

@@ -61,7 +61,9 @@ class Arena:
         script = case.script
         for name, value in words.items():
             script = script.replace(name, value)
-        return Job(job_id=case.name, script=script, data_dir=self.data, limits=case.all_limits(), seed=self.first_seed + number)
+        return Job(
+            job_id=case.name, script=script, data_dir=self.data, limits=case.all_limits(), seed=self.first_seed + number
+        )
 
 
 @pytest.fixture(scope="module", params=KINDS)

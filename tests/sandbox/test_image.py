@@ -22,7 +22,9 @@ def tag(tmp_path):
 
 
 def test_an_image_is_built_with_its_arguments_and_says_each_step(tmp_path, tag):
-    (tmp_path / "Dockerfile").write_text("ARG BASE=none\nFROM ${BASE}\nARG REQUIREMENTS=none\nCOPY ${REQUIREMENTS} /opt/list\n")
+    (tmp_path / "Dockerfile").write_text(
+        "ARG BASE=none\nFROM ${BASE}\nARG REQUIREMENTS=none\nCOPY ${REQUIREMENTS} /opt/list\n"
+    )
     (tmp_path / "mine.txt").touch()
     said = []
     found = build_image(said.append, tag=tag, base=SKELETON, requirements="mine.txt", folder=tmp_path)
@@ -36,7 +38,9 @@ def test_a_step_that_fails_is_a_sentence_with_the_engines_words(tag):
 
 
 def test_the_shipped_environment_is_pinned():
-    lines = [line for line in (FOLDER / "requirements.txt").read_text().splitlines() if line and not line.startswith("#")]
+    lines = [
+        line for line in (FOLDER / "requirements.txt").read_text().splitlines() if line and not line.startswith("#")
+    ]
     assert len(lines) > 20 and all(line.count("==") == 1 for line in lines)
 
 

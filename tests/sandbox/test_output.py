@@ -20,7 +20,10 @@ def test_head_and_tail_are_kept_and_the_middle_is_counted(chunks, head, tail):
     text = sink.text()
     if sink.left_out:
         end = whole[len(whole) - tail :]
-        assert text == f"{whole[:head].decode(errors='replace')}\n[... {sink.left_out} bytes left out ...]\n{end.decode(errors='replace')}"
+        assert (
+            text
+            == f"{whole[:head].decode(errors='replace')}\n[... {sink.left_out} bytes left out ...]\n{end.decode(errors='replace')}"
+        )
     else:
         assert text == whole.decode(errors="replace")
 

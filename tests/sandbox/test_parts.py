@@ -72,7 +72,10 @@ def test_an_interpreter_that_does_not_run_is_refused(tmp_path):
     ("stderr", "hint"),
     [
         ("", (None, None)),
-        ('Traceback (most recent call last):\n  File "/job/solution.py", line 3, in <module>\nValueError: no', ("ValueError", 3)),
+        (
+            'Traceback (most recent call last):\n  File "/job/solution.py", line 3, in <module>\nValueError: no',
+            ("ValueError", 3),
+        ),
         (
             'Traceback (most recent call last):\n  File "solution.py", line 3, in f\n  File "/x/pandas.py", line 9, in g\npandas.errors.EmptyDataError',
             ("EmptyDataError", 3),
@@ -175,7 +178,9 @@ def test_the_plain_process_keeps_its_limits_though_it_isolates_nothing(tmp_path)
 
     assert run("1 / 0").ending is Ending.FAILED
     assert 'File "solution.py"' in run("1 / 0").stderr
-    orphan = "import os, time\nfor _ in range(2):\n    if os.fork() == 0:\n        os.setsid()\n        time.sleep(200)\n"
+    orphan = (
+        "import os, time\nfor _ in range(2):\n    if os.fork() == 0:\n        os.setsid()\n        time.sleep(200)\n"
+    )
     seed = 31_337_000 + os.getpid()
     assert run(orphan, seed=seed).ending is Ending.EXITED
     assert run(orphan + "while True: pass", seed=seed, wall_s=1.0).ending is Ending.TIMEOUT

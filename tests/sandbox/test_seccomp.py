@@ -15,7 +15,9 @@ ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 def answer(machine: str, number: int, *, arch: int | None = None, argument: int = 0) -> int:
     program = list(struct.iter_unpack("<HBBI", filter_program(machine)))
-    data = struct.pack("<IIQQ", number, arch or ARCH[machine], 0, argument)  # struct seccomp_data: nr, arch, ip, first argument
+    data = struct.pack(
+        "<IIQQ", number, arch or ARCH[machine], 0, argument
+    )  # struct seccomp_data: nr, arch, ip, first argument
     at, value = 0, 0
     while True:
         code, then, otherwise, k = program[at]
@@ -38,7 +40,13 @@ def test_ordinary_calls_pass_and_dangerous_ones_do_not(machine):
 
 @pytest.mark.parametrize(("machine", "clone"), [("x86_64", 56), ("aarch64", 220)])
 def test_threads_and_processes_may_start_but_no_namespace(machine, clone):
-    for flags, expected in ((0x11, ALLOW), (0x3D0F00, ALLOW), (0x10000011, EPERM), (0x20000, EPERM), (0x40000000, EPERM)):
+    for flags, expected in (
+        (0x11, ALLOW),
+        (0x3D0F00, ALLOW),
+        (0x10000011, EPERM),
+        (0x20000, EPERM),
+        (0x40000000, EPERM),
+    ):
         assert answer(machine, clone, argument=flags) == expected
     assert answer(machine, 435) == 0x00050000 | errno.ENOSYS  # clone3: the C library falls back to clone
 

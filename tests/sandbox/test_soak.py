@@ -16,18 +16,27 @@ from tests.sandbox.boxes import groups, open_box, run_folders
 from wmrl_cli.sandbox.base import Ending, Job, Limits
 
 RUNS = int(os.environ.get("WMRL_SOAK", "200"))
-SCRIPTS = ["open('submission.csv', 'w').write('x')", "1 / 0", "import os\nif os.fork() == 0:\n    os.setsid()\n    while True: pass"]
+SCRIPTS = [
+    "open('submission.csv', 'w').write('x')",
+    "1 / 0",
+    "import os\nif os.fork() == 0:\n    os.setsid()\n    while True: pass",
+]
 
 
 def counts() -> dict[str, int]:
     gc.collect()
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return {"descriptors": len(os.listdir("/proc/self/fd")), "threads": len(os.listdir("/proc/self/task")), "resident": resident}
+    return {
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "threads": len(os.listdir("/proc/self/task")),
+        "resident": resident,
+    }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "runs"), [("bubblewrap", RUNS), ("unsafe-process", RUNS // 4), pytest.param("docker", RUNS // 10, marks=pytest.mark.docker)]
+    ("kind", "runs"),
+    [("bubblewrap", RUNS), ("unsafe-process", RUNS // 4), pytest.param("docker", RUNS // 10, marks=pytest.mark.docker)],
 )
 def test_many_runs_leave_everything_as_it_was(kind, runs, tmp_path):
     box = open_box(kind, tmp_path / "scratch")
@@ -36,7 +45,9 @@ def test_many_runs_leave_everything_as_it_was(kind, runs, tmp_path):
 
     def run(number: int) -> Ending:
         script = SCRIPTS[number % len(SCRIPTS)]
-        return box.run(Job(job_id=str(number), script=script, data_dir=data, limits=Limits(wall_s=120), seed=number)).ending
+        return box.run(
+            Job(job_id=str(number), script=script, data_dir=data, limits=Limits(wall_s=120), seed=number)
+        ).ending
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(run, range(10)))  # pools and caches are filled

@@ -59,7 +59,9 @@ def test_shards_are_whole_groups_apart_and_together_the_draw(seed, frac, shards)
 def test_rows_may_come_in_any_order_of_steps():
     rows = turns()
     config = ExecuteConfig(anchor_frac=0.4, seed=3)
-    forward, backward = (choose_rows(as_table(part), config) for part in (rows, sorted(rows, key=lambda row: -row["step"])))
+    forward, backward = (
+        choose_rows(as_table(part), config) for part in (rows, sorted(rows, key=lambda row: -row["step"]))
+    )
     assert groups_of(forward) == groups_of(backward)
 
 
@@ -86,7 +88,12 @@ def write_trajectories(path, rows):
         "policy_digest": "p",
         "seconds": 0.1,
     }
-    write_table(TRAJECTORIES, rows_to_table(TRAJECTORIES, [{**row, **more} for row in rows]), path, provenance=provenance("test"))
+    write_table(
+        TRAJECTORIES,
+        rows_to_table(TRAJECTORIES, [{**row, **more} for row in rows]),
+        path,
+        provenance=provenance("test"),
+    )
 
 
 def test_a_table_of_another_kind_or_of_unknown_tasks_is_refused(tmp_path):
@@ -116,7 +123,18 @@ class Answering:
         return [self.outcomes[index % len(self.outcomes)] for index in range(len(attempts))]
 
 
-GOOD = Outcome(status=Status.VALID, reward=0.75, q=0.5, raw_metric=1.0, wall_s=2.0, cpu_s=1.0, queue_s=0.5, peak_memory_bytes=7, backend="b", enforcement="x=y")
+GOOD = Outcome(
+    status=Status.VALID,
+    reward=0.75,
+    q=0.5,
+    raw_metric=1.0,
+    wall_s=2.0,
+    cpu_s=1.0,
+    queue_s=0.5,
+    peak_memory_bytes=7,
+    backend="b",
+    enforcement="x=y",
+)
 LOST = Outcome(status=Status.LOST, reward=None, detail="gone")
 
 

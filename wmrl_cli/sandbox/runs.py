@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 import secrets
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from wmrl_cli.sandbox.base import Ending, Job, RunResult
 from wmrl_cli.sandbox.cgroups import Group, Hierarchy
 from wmrl_cli.sandbox.collect import Collected
 from wmrl_cli.sandbox.evidence import ending_of
 from wmrl_cli.sandbox.supervise import Watched
+
+
+@functools.cache
+def check_data(folder: Path, *, other_user: bool) -> None:
+    """Refuse data that a script could not read: its failure would be ours. Looked at once. Raises OSError.
+
+    `other_user`: whether the script runs as another user, to whom only the rights of all others apply.
+    """
+    if not folder.is_dir():
+        raise OSError(f"the data folder `{folder}` does not exist")
+    for path in (folder, *folder.rglob("*")):
+        if path.is_symlink():
+            continue
+        wanted = 0o005 if path.is_dir() else 0o004
+        may = path.stat().st_mode & wanted == wanted if other_user else os.access(path, os.R_OK)
+        if not may:
+            raise OSError(f"the sandbox's user may not read `{path}`: `chmod -R o+rX {folder}`")
 
 
 @contextlib.contextmanager
