@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,3 +34,17 @@ def not_opened(location: str, error: Exception) -> WmrlError:
         f"`{location}` is no local folder, and the Hugging Face hub did not give it: {reason}",
         "check the name, the network and HF_HUB_OFFLINE, or give a local folder that holds the model",
     )
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Without transformers' bar for reading weights, which would break into ours; downloads keep theirs."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

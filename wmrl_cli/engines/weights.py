@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wmrl_cli.engines.hub import not_opened, open_tokenizer
+from wmrl_cli.engines.hub import not_opened, open_tokenizer, quiet_loading
 from wmrl_cli.errors import ConfigError
 from wmrl_cli.seeds import digest
 
@@ -26,7 +26,8 @@ def open_model(location: str, *, dtype: str, device: str) -> tuple[Any, Any]:
 
     tokenizer = open_tokenizer(location)
     try:
-        model = AutoModelForCausalLM.from_pretrained(location, dtype=getattr(torch, dtype))
+        with quiet_loading():
+            model = AutoModelForCausalLM.from_pretrained(location, dtype=getattr(torch, dtype))
     except (OSError, ValueError) as error:  # what transformers raises for missing files, hosts and unknown kinds
         raise not_opened(location, error) from error
     return model.to(device).eval(), tokenizer
@@ -42,7 +43,8 @@ def replace_weights(model: Any, folder: Path) -> None:
     if not (folder / "config.json").is_file():
         raise ConfigError(f"`{folder}` holds no model: `config.json` is missing")
     try:
-        fresh = AutoModelForCausalLM.from_pretrained(str(folder), dtype=model.dtype).state_dict()
+        with quiet_loading():
+            fresh = AutoModelForCausalLM.from_pretrained(str(folder), dtype=model.dtype).state_dict()
     except (OSError, ValueError) as error:
         raise not_opened(str(folder), error) from error
     live = model.state_dict()
