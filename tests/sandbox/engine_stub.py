@@ -30,6 +30,7 @@ class Behaviour:
     )
     output: bytes = b"hello\n"
     remove_s: float = 0.0
+    dies_of_kill: bool = False
     removed: int = 0
     asked: list[str] = field(default_factory=list)
     started: threading.Event = field(default_factory=threading.Event)
@@ -86,6 +87,8 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(204)
         elif step in ("start", "kill"):
             behaviour.started.set()
+            if step == "kill" and behaviour.dies_of_kill:
+                behaviour.state |= {"Running": False, "Status": "exited", "ExitCode": 137}
             self._answer(204)
         else:
             self._answer(200, self._document(step))

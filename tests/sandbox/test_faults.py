@@ -96,6 +96,15 @@ def test_a_container_that_will_not_die_is_lost(tmp_path, monkeypatch):
     assert "kill" in behaviour.asked
 
 
+def test_output_that_breaks_off_while_the_container_runs_is_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr("wmrl_cli.sandbox.docker._KILL_S", 1.0)
+    behaviour = Behaviour(dies_of_kill=True)
+    behaviour.state |= {"Running": True, "Status": "running"}
+    with stubbed(tmp_path, behaviour) as box:
+        result = box.run(job(tmp_path))
+    assert result.ending is Ending.LOST and "still ran" in result.detail
+
+
 def test_an_absent_image_and_a_silent_engine_are_named(monkeypatch, tmp_path):
     from wmrl_cli.errors import UnavailableError
     from wmrl_cli.sandbox import open_sandbox

@@ -48,6 +48,7 @@ _TICK_S = 0.05
 _SAMPLE_S = 0.25
 _ASK_S = 2.0  # how often a silent container is asked whether it still runs
 _KILL_S = 20.0
+_LAST_WORDS_S = 2.0  # how long the end of the output may take after the end of the container
 _API_S = 60
 _PODMAN_PROCESSES = 32_768  # Podman cannot go above its own limit
 _STARTS = threading.BoundedSemaphore(2)  # starting many at once makes all of them slow
@@ -140,10 +141,12 @@ class DockerSandbox:
             container = held.enter_context(self._container(job, work, uid))
             stream = container.attach_socket(params={"stdout": 1, "stderr": 1, "stream": 1})
             held.callback(_close, stream)
-            container.start()
+            run = _ContainerRun(container, stream, job.limits, cancel, FolderWatch(str(work.path)))
+            held.enter_context(run.listening())
+            run.start()
             kept = held.pop_all()
         with kept:
-            return _ContainerRun(container, stream, job.limits, cancel, FolderWatch(str(work.path))).watch()
+            return run.watch()
 
     @contextlib.contextmanager
     def _container(self, job: Job, work: WorkFolder, uid: int | None) -> Iterator[Any]:
@@ -219,41 +222,63 @@ class DockerSandbox:
 
 
 class _ContainerRun:
-    """The watching of one started container."""
+    """The watching of one container. Its output is taken by a thread from before the start until after the end,
+    because the engine answers nothing about a container whose output nobody takes."""
 
     def __init__(self, container: Any, stream: Any, limits: Limits, cancel: Event | None, folder: FolderWatch) -> None:
         self.container, self.stream, self.limits, self.cancel, self.folder = container, stream, limits, cancel, folder
-        self.started = time.monotonic()
         self.stdout = HeadTail(limits.output_head_bytes, limits.output_tail_bytes)
         self.stderr = HeadTail(limits.output_head_bytes, limits.output_tail_bytes)
         self.frames = Frames(self.stdout, self.stderr)
-        self.pid = self._state().get("Pid") or 0
-        self.cpu_s, self.peak = 0.0, 0
-        self.next_sample = self.next_ask = self.started
+        self.closed = Event()  # the engine closed the stream, which it does at the end
+        self.cpu_s, self.peak, self.pid = 0.0, 0, 0
+        self.started = self.next_sample = self.next_ask = time.monotonic()
 
-    def watch(self) -> Watched:
-        stop, ended = None, False
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take what the script prints, until the block ends or the stream does."""
+        over = Event()
+        reader = threading.Thread(target=self._listen, args=(over,), daemon=True)
+        reader.start()
+        try:
+            yield
+        finally:
+            over.set()
+            reader.join()
+
+    def _listen(self, over: Event) -> None:
         poller = select.poll()
         poller.register(self.stream.fileno(), select.POLLIN)
-        while not ended:
-            ended = self._read(poller)
-            stop = None if ended else self._over_limit()
-            if stop is not None:
-                break
-            if not ended and time.monotonic() >= self.next_ask:
+        try:
+            while not over.is_set():
+                if not poller.poll(_TICK_S * 1000):
+                    continue
+                data = os.read(self.stream.fileno(), 1 << 18)
+                if not data:
+                    return
+                self.frames.feed(data)
+        except (OSError, ValueError):
+            return  # the connection broke: what becomes of the container is asked from the engine
+        finally:
+            self.closed.set()
+
+    def start(self) -> None:
+        self.container.start()
+        self.started = self.next_sample = self.next_ask = time.monotonic()
+        self.pid = self._state().get("Pid") or 0
+
+    def watch(self) -> Watched:
+        stop = None
+        while stop is None and not self.closed.wait(_TICK_S):
+            stop = self._over_limit()
+            if stop is None and time.monotonic() >= self.next_ask:
                 self.next_ask = time.monotonic() + _ASK_S
-                ended = not self._state().get("Running")
+                if not self._state().get("Running"):
+                    break
         wall = time.monotonic() - self.started
         state = self._end(killed=stop is not None)
+        self.closed.wait(_LAST_WORDS_S)
         return Watched(evidence=self._evidence(wall, stop, state), stdout=self.stdout, stderr=self.stderr)
-
-    def _read(self, poller: select.poll) -> bool:
-        """Take what the script printed; True when the engine closed the stream, which it does at the end."""
-        if not poller.poll(_TICK_S * 1000):
-            return False
-        data = os.read(self.stream.fileno(), 1 << 18)
-        self.frames.feed(data)
-        return not data
 
     def _over_limit(self) -> Stop | None:
         now = time.monotonic()
@@ -273,17 +298,18 @@ class _ContainerRun:
 
     def _end(self, *, killed: bool) -> dict[str, Any]:
         """The container's state once it has ended, killing it where it has not. Raises what docker-py raises."""
-        deadline = time.monotonic() + _KILL_S
+        deadline, cut_off = time.monotonic() + _KILL_S, ""
         while True:
-            if killed:
+            if killed or cut_off:
                 with contextlib.suppress(DockerException):  # it ended meanwhile
                     self.container.kill()
             state = self._state()
             if not state.get("Running") and state.get("Status") != "created":
-                return state
+                return {**state, "Error": cut_off or state.get("Error")}
             if time.monotonic() > deadline:
                 return {"Error": f"the container did not end within {_KILL_S:.0f} s"}
-            killed = killed or time.monotonic() > deadline - _KILL_S / 2
+            if not killed and time.monotonic() > deadline - _KILL_S / 2:
+                cut_off = "the engine ended the output of a container that still ran"
             time.sleep(0.02)
 
     def _state(self) -> dict[str, Any]:
