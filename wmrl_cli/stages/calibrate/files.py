@@ -49,7 +49,9 @@ def open_source(path: Path, *, name: str | None = None) -> Source:
     """The file with its format, by its name or else its first bytes. Raises TableError where it cannot be read."""
     shown = name or str(path)
     if path.is_dir():
-        raise TableError(f"`{shown}` is a folder", "give a Parquet, CSV or JSON Lines file")
+        ours = path / "anchor_pairs.parquet"
+        hint = f"its pairs are in `{ours}`" if ours.exists() else "give a Parquet, CSV or JSON Lines file"
+        raise TableError(f"`{shown}` is a folder", hint)
     try:
         with path.open("rb") as file:
             head = file.read(4096)
