@@ -1,6 +1,7 @@
 """Replaying a training run's log gives what the run did live."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,7 @@ from wmrl_cli.__main__ import run as wmrl
 from wmrl_cli.maths.online import CalibratorConfig, OnlineCalibrator
 from wmrl_cli.maths.replay import replay
 from wmrl_cli.stages.calibrate.read import read_log
-from wmrl_cli.tables import ANCHOR_PAIRS, METRICS, read_table
+from wmrl_cli.tables import ANCHOR_PAIRS, METRICS, check_kind, read_table
 from wmrl_cli.training.config import TrainConfig
 from wmrl_cli.training.loop import run_steps
 from wmrl_cli.training.run_folder import RunFolder
@@ -73,3 +74,12 @@ def test_a_runs_own_map_can_be_applied(trained, tmp_path, capfd):
     rows = pq.read_table(target).to_pylist()
     assert {row["scorer"] for row in rows if row["calibrated"] is not None} == {"world_model"}
     assert "rows" in capfd.readouterr().out
+
+
+def test_the_shipped_log_of_a_real_run_replays_as_training_wrote_it():
+    path = Path(__file__).parents[2] / "docs" / "examples" / "anchor_pairs.parquet"
+    made = check_kind(ANCHOR_PAIRS, path)["config"]["calibration"]
+    calibrator = OnlineCalibrator(CalibratorConfig(**made))
+    records = [record for _, observed in replay(read_log([path]), calibrator) for record in observed.records]
+    assert records == read_table(ANCHOR_PAIRS, path).to_pylist()
+    assert len(records) == 192 and records[-1]["map_version"] == 8

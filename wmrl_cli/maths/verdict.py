@@ -67,7 +67,8 @@ def _decide(found: Diagnosis) -> tuple[Use, tuple[str, ...]]:
     if raw.high < SMALL_NOISE:
         return Use.AS_IS, (f"raw differences inside groups are nearly exact: eta^2 is {interval(raw)}", better)
     if not gain > SMALL_GAIN:
-        return Use.AS_IS, (f"a map would change held-out squared residuals inside groups by {-gain:+.0%} only", better)
+        words = f"takes only {gain:.0%} of" if gain > 0 else f"adds {-gain:.0%} to"
+        return Use.AS_IS, (f"a map {words} the squared residual inside held-out groups", better)
     words = f"the map takes {gain:.0%} of the squared residual inside held-out groups away"
     return Use.AFTER_MAP, (f"{words}, eta^2 is then {interval(eta2)}", better)
 
