@@ -28,7 +28,7 @@ def words(value: float) -> str:
 
 def ticks(low: float, high: float, about: int = 6) -> list[float]:
     """Round numbers (1, 2, 5 times a power of ten) inside [low, high]."""
-    if high <= low:
+    if high - low < 1e-100:
         return [low]
     raw = (high - low) / about
     power = 10.0 ** math.floor(math.log10(raw))
@@ -49,7 +49,7 @@ def extent(values: Sequence[float], *, zero: bool = False) -> tuple[float, float
     if not kept:
         return 0.0, 1.0
     low, high = min(kept), max(kept)
-    if low == high:
+    if high - low <= max(1e-12 * max(abs(low), abs(high)), 1e-100):  # equal, but for rounding
         room = abs(low) * 0.1 or 0.5
         return low - (0.0 if zero and low == 0 else room), high + room
     return low, high
