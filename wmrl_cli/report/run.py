@@ -25,7 +25,7 @@ def write_report(folder: Path, output: Path | None = None, figures: Path | None 
     run = read_run(folder)
     target = output or folder / "report.html"
     text = report_page(run)
-    write_atomically(target, lambda scratch: Path(scratch).write_text(text, encoding="utf-8"))
+    _write_text(target, text)
     if figures is not None:
         write_figures(text, figures)
     return {"report": str(target), **summary(run)}
@@ -40,10 +40,11 @@ def write_figures(text: str, folder: Path) -> None:
     """Write each figure of the page `text` to `folder` as an SVG file named after its title."""
     for title, chart in re.findall(r"<h3>([^<]+)</h3><figure>(<svg.*?</svg>)", text, re.S):
         name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-        content = standalone(chart)
-        write_atomically(
-            folder / f"{name}.svg", lambda scratch, c=content: Path(scratch).write_text(c, encoding="utf-8")
-        )
+        _write_text(folder / f"{name}.svg", standalone(chart))
+
+
+def _write_text(path: Path, text: str) -> None:
+    write_atomically(path, lambda scratch: Path(scratch).write_text(text, encoding="utf-8"))
 
 
 def summary(run: RunData) -> dict[str, Any]:
