@@ -195,13 +195,14 @@ from wmrl_cli.sandbox import open_sandbox
 from wmrl_cli.sandbox.base import Job, Limits
 box = open_sandbox(sys.argv[1], image=sys.argv[4], scratch=Path(sys.argv[2]))
 print("ready", flush=True)
-box.run(Job(job_id="x", script="import time; print(1); time.sleep(500)", data_dir=Path(sys.argv[2]), limits=Limits(wall_s=600), seed=int(sys.argv[3])))
+box.run(Job(job_id="x", script="import time; print(1); time.sleep(500)", data_dir=Path(sys.argv[2]) / "data", limits=Limits(wall_s=600), seed=int(sys.argv[3])))
 """
 
 
 @pytest.mark.parametrize("kind", ["bubblewrap", pytest.param("docker", marks=pytest.mark.docker)])
 def test_what_a_killed_wmrl_leaves_is_gone_after_the_next_start(kind, tmp_path):
     box = open_box(kind, tmp_path)
+    (tmp_path / "data").mkdir()  # readable for all, as the folder of pytest's own is not
     seed = 77_000_000 + os.getpid()
     command = [sys.executable, "-c", KILLED, kind, str(tmp_path), str(seed), "wmrl-skeleton:2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
