@@ -105,7 +105,8 @@ def check_pairs(predicted: npt.ArrayLike, real: npt.ArrayLike) -> tuple[Floats, 
 
 def is_fittable(predicted: npt.ArrayLike) -> bool:
     """True where a map can be fitted: at least two distinct predicted scores."""
-    return np.unique(np.asarray(predicted, dtype=float)).size >= 2
+    x = np.asarray(predicted, dtype=float)
+    return x.size > 0 and bool(x.min() < x.max())
 
 
 def fit_isotonic(
