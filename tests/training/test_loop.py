@@ -116,6 +116,15 @@ def test_what_a_run_reports_follows_from_its_tables(tmp_path):
     assert max(metric["rho"] for metric in metrics) > 1.0
 
 
+def test_a_trajectory_names_the_weights_that_wrote_it(tmp_path):
+    start = make_effects(make_learner()).engine.digest
+    train(tmp_path)
+    digests = [set(table.column("policy_digest").to_pylist()) for table in all_steps(tmp_path, TRAJECTORIES)]
+    assert digests[0] == {start}
+    assert all(len(of_step) == 1 for of_step in digests)
+    assert len(set.union(*digests)) == len(digests), "each step's update makes another policy"
+
+
 def test_rho_is_two_when_warm_up_ends(tmp_path):
     _, rows = train(tmp_path)
     first = next(row for row in rows if row["map_version"] == 1)

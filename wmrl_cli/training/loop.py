@@ -42,6 +42,7 @@ def run_steps(
     while step < config.steps:
         start = time.perf_counter()
         groups = plan_step(config, tasks, step)
+        policy_digest = effects.engine.digest  # of the weights that write these scripts; learning changes them
         experience = collect(config, groups, effects)
         _refuse_if_nothing_came_back(experience)
         # One map and one weight for the whole step: those in force when it starts.
@@ -67,7 +68,9 @@ def run_steps(
         }
         values["speed_up"] = speed_up(values)
         metrics = metrics_row(step, values)
-        run.commit(step, {**_tables(step, experience, effects), "anchor_pairs": observed.records, "metrics": [metrics]})
+        run.commit(
+            step, {**_tables(step, experience, policy_digest), "anchor_pairs": observed.records, "metrics": [metrics]}
+        )
         step += 1
         if step % config.checkpoint_every == 0 or step == config.steps:
             run.checkpoint(step, learner, {"calibrator": calibrator.to_json()})
@@ -112,14 +115,13 @@ def pair_groups(experience: Experience) -> list[PairGroup]:
     ]
 
 
-def _tables(step: int, experience: Experience, effects: Effects) -> dict[str, list[dict[str, Any]]]:
+def _tables(step: int, experience: Experience, policy_digest: str) -> dict[str, list[dict[str, Any]]]:
     """The step's rows of `trajectories` and `scores`."""
     trajectories, scores = [], []
-    digest = effects.engine.digest
     for index, episodes in enumerate(experience.episodes):
         for member, episode in enumerate(episodes):
             talked_to = episode.seat.environment.scorer if episode.seat.environment else WORLD_MODEL
-            rows = trajectory_rows(episode, step=step, environment=talked_to, policy_digest=digest)
+            rows = trajectory_rows(episode, step=step, environment=talked_to, policy_digest=policy_digest)
             trajectories += rows
             for scorer, scored in ((WORLD_MODEL, experience.simulated), (SANDBOX, experience.executed)):
                 scores += _score_rows(scored[index][member], rows, scorer)
