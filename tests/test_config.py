@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from wmrl_cli.config import build_config, load_config
+from wmrl_cli.config import build_config, load_config, with_flags
 from wmrl_cli.errors import ConfigError
 
 
@@ -101,3 +101,17 @@ def test_a_missing_file_and_a_file_that_is_no_toml_are_sentences(tmp_path: Path)
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="is not TOML"):
         load_config(Settings, binary)
+
+
+def test_a_dotted_flag_sets_a_sections_key_and_leaves_the_rest_of_it():
+    below = {"sandbox": {"slots": 2, "wall_s": 30.0}, "seed": 1}
+    assert with_flags(below, {"sandbox.slots": 4, "seed": None, "model": "tiny"}) == {
+        "sandbox": {"slots": 4, "wall_s": 30.0},
+        "seed": 1,
+        "model": "tiny",
+    }
+    assert below == {"sandbox": {"slots": 2, "wall_s": 30.0}, "seed": 1}
+
+
+def test_a_flag_does_not_paper_over_a_file_that_is_wrong():
+    assert with_flags({"sandbox": 3}, {"sandbox.slots": 4}) == {"sandbox": 3}

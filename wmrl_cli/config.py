@@ -18,9 +18,29 @@ C = TypeVar("C")
 
 def load_config(cls: type[C], path: Path | None = None, **flags: Any) -> C:
     """Defaults, then the TOML file, then the flags that are not None. Raises ConfigError."""
-    given = {name: value for name, value in flags.items() if value is not None}
     values = read_toml(path) if path else {}
-    return build_config(cls, {**values, **given}, where=str(path or ""))
+    return build_config(cls, with_flags(values, flags), where=str(path or ""))
+
+
+def with_flags(values: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` under the flags that are not None; a flag called `section.key` sets a section's key."""
+    for name, value in flags.items():
+        if value is not None:
+            section, _, key = name.rpartition(".")
+            values = merged(values, {section: {key: value}} if section else {key: value})
+    return dict(values)
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` over `below`, section by section. What is no section below stays, for building to refuse it."""
+    values = dict(below)
+    for name, value in above.items():
+        if isinstance(value, Mapping) and name in values:
+            old = values[name]
+            values[name] = merged(old, value) if isinstance(old, Mapping) else old
+        else:
+            values[name] = value
+    return values
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from wmrl_cli import runner
 from wmrl_cli.benchmarks.suites import load_tasks
-from wmrl_cli.config import build_config, read_toml
+from wmrl_cli.config import load_config
 from wmrl_cli.engines.models import resolve_model
 from wmrl_cli.errors import ConfigError
 from wmrl_cli.maths.outcomes import RewardLadder
@@ -66,7 +66,7 @@ def simulate_job(
     force: bool,
 ) -> Job:
     """Let the agent play each task, and the world model answer and score; a part is a task."""
-    config = build_config(SimulateConfig, _given(flags))
+    config = load_config(SimulateConfig, **flags)
     tasks = split_of(load_tasks(tasks_file), split, tasks_file)
     targets = {output: TRAJECTORIES, **({scores: SCORES} if scores else {})}
     plan = runner.plan(
@@ -103,17 +103,6 @@ def score_job(
         force=force,
     )
     return Job(plan, lambda: Score(tasks, open_world_model(open_policy(model, where), RewardLadder())))
-
-
-def execute_config(file: Path | None, flags: Flags) -> ExecuteConfig:
-    """Defaults, then the TOML file, then the flags that are not None; `sandbox.slots` sets a section's key."""
-    values = read_toml(file) if file else {}
-    for name, value in _given(flags).items():
-        section, dot, key = name.rpartition(".")
-        place = values.setdefault(section, {}) if dot else values
-        if isinstance(place, dict):  # else the file is wrong, and building says so
-            place[key] = value
-    return build_config(ExecuteConfig, values, where=str(file or ""))
 
 
 def tasks_beside(trajectories: Path, tasks_file: Path | None) -> Path:
@@ -186,7 +175,7 @@ def evaluate_job(
     force: bool,
 ) -> Job:
     """Let a policy play each task, really executed; a part is a task."""
-    config = build_config(EvaluateConfig, {"policy": model, **_given(flags)})
+    config = load_config(EvaluateConfig, policy=model, **flags)
     tasks = split_of(load_tasks(tasks_file), split, tasks_file)
     spec = resolve_model(model_of_run(model))
     execution = sandbox_config(spec.preset, sandbox)
@@ -206,10 +195,6 @@ def evaluate_job(
 
 def _as_table(tasks: list[Task]) -> pa.Table:
     return rows_to_table(TASKS, [task.to_row() for task in tasks])
-
-
-def _given(flags: Flags) -> dict[str, Any]:
-    return {name: value for name, value in flags.items() if value is not None}
 
 
 def _model_identity(model: str) -> dict[str, Any]:

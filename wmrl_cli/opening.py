@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from wmrl_cli.benchmarks.execution import SandboxEnvironment
-from wmrl_cli.config import build_config
+from wmrl_cli.config import build_config, with_flags
 from wmrl_cli.engines.base import Engine
 from wmrl_cli.engines.models import ModelSpec, open_engine, resolve_model
 from wmrl_cli.errors import ConfigError
@@ -81,8 +81,7 @@ def open_world_model(policy: Policy, ladder: RewardLadder, packages: Sequence[st
 
 def sandbox_config(preset: str, flags: Mapping[str, Any]) -> SandboxConfig:
     """The sandbox that goes with a model's preset, changed by the flags that are not None."""
-    given = {name: value for name, value in flags.items() if value is not None}
-    return build_config(SandboxConfig, {**PRESETS[preset].get("sandbox", {}), **given})
+    return build_config(SandboxConfig, with_flags(PRESETS[preset].get("sandbox", {}), flags))
 
 
 def open_environment(

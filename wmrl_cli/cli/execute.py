@@ -87,7 +87,8 @@ def execute(
         wmrl execute trajectories.parquet --tasks data/tasks.parquet --anchor-frac 1 --shard 0/4 -o real-0.parquet
     """
     from wmrl_cli import jobs
-    from wmrl_cli.stages.execute import totals
+    from wmrl_cli.config import load_config
+    from wmrl_cli.stages.execute import ExecuteConfig, totals
     from wmrl_cli.tables import SCORES, read_table
 
     flags: dict[str, Any] = {
@@ -104,7 +105,7 @@ def execute(
         "sandbox.cpu_s": cpu_limit,
         "sandbox.memory_gib": memory,
     }
-    settings = jobs.execute_config(config, flags)
+    settings = load_config(ExecuteConfig, config, **flags)
     job = jobs.execute_job(
         trajectories,
         jobs.tasks_beside(trajectories, tasks),

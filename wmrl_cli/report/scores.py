@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 
+from wmrl_cli.stages.rows import status_summary
 from wmrl_cli.tables import SCORES, read_table
 
 
@@ -19,14 +19,5 @@ def summarise_scores(trajectories: Path | None, scores: Path | None) -> dict[str
     if scores is None:
         return result
     table = read_table(SCORES, scores)
-    statuses = table.column("status").to_pylist()
-    rewards = [reward for reward in table.column("reward").to_pylist() if reward is not None]
-    shares = {status: statuses.count(status) / len(statuses) for status in sorted(set(statuses) - {"lost"})}
-    return {
-        **result,
-        "scores": str(scores),
-        "scored": len(rewards),
-        "lost": statuses.count("lost"),
-        "mean_reward": float(np.mean(rewards)) if rewards else None,
-        **{f"share_{status}": share for status, share in shares.items()},
-    }
+    summary = status_summary(table)
+    return {**result, "scores": str(scores), "scored": table.num_rows - summary["lost"], **summary}

@@ -18,6 +18,7 @@ from wmrl_cli.maths.outcomes import RewardLadder
 from wmrl_cli.sandbox.base import Capabilities
 from wmrl_cli.sandbox.cache import CONFIRMED, DISAGREED
 from wmrl_cli.sandbox.config import SandboxConfig
+from wmrl_cli.stages.rows import status_summary
 from wmrl_cli.stages.simulate import Score
 from wmrl_cli.tables import TRAJECTORIES, check_kind
 from wmrl_cli.task import Task
@@ -118,8 +119,6 @@ class Execute:
 def totals(scores: pa.Table) -> dict[str, Any]:
     """What scores cost and showed: sums in seconds; shares and means without the lost rows, which are counted."""
     rows = scores.drop_columns(["verdicts", "feedback"]).to_pylist()
-    statuses = [row["status"] for row in rows]
-    rewards = [row["reward"] for row in rows if row["reward"] is not None]
     fresh = [row for row in rows if not row["cached"]]
     ran = [row for row in fresh if row["wall_s"] is not None]
     peaks = [row["peak_memory_bytes"] for row in rows if row["peak_memory_bytes"] is not None]
@@ -129,9 +128,7 @@ def totals(scores: pa.Table) -> dict[str, Any]:
         "cached": len(rows) - len(fresh),
         "cache_verified": sum(CONFIRMED in row["detail"] or DISAGREED in row["detail"] for row in rows),
         "cache_disagreed": sum(DISAGREED in row["detail"] for row in rows),
-        "lost": statuses.count("lost"),
-        "mean_reward": float(np.mean(rewards)) if rewards else None,
-        **{f"share_{status}": statuses.count(status) / len(rewards) for status in sorted({*statuses} - {"lost"})},
+        **status_summary(scores),
         **{name: _sum(fresh, name) for name in ("queue_s", "wall_s", "cpu_s", "gpu_s")},
         "saved_s": _sum([row for row in rows if row["cached"]], "wall_s"),
         "peak_memory_bytes": max(peaks, default=None),

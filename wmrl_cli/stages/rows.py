@@ -1,4 +1,4 @@
-"""From episodes and outcomes to table rows, and back: the one place that knows both shapes."""
+"""From episodes and outcomes to table rows: the one place that knows both shapes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from wmrl_cli.environment import Outcome, Verdict
-from wmrl_cli.maths.outcomes import Status
+import pyarrow as pa
+
+from wmrl_cli.environment import Outcome
 from wmrl_cli.seeds import digest
 
 if TYPE_CHECKING:
@@ -50,14 +51,15 @@ def score_row(outcome: Outcome, *, scorer: str, trajectory: Mapping[str, Any]) -
     }
 
 
-def outcome_of(row: Mapping[str, Any]) -> Outcome:
-    """The outcome in a row of `scores`."""
-    return Outcome(
-        **{name: row[name] for name in _OUTCOME_COLUMNS},
-        status=Status(row["status"]),
-        observation=row["feedback"],
-        verdicts=tuple(Verdict(**verdict) for verdict in row["verdicts"]),
-    )
+def status_summary(scores: pa.Table) -> dict[str, Any]:
+    """Lost rows counted, the mean reward and each status's share of the rest; null where all are lost."""
+    statuses = scores.column("status").to_pylist()
+    rewards = [reward for reward in scores.column("reward").to_pylist() if reward is not None]
+    return {
+        "lost": statuses.count("lost"),
+        "mean_reward": sum(rewards) / len(rewards) if rewards else None,
+        **{f"share_{status}": statuses.count(status) / len(rewards) for status in sorted({*statuses} - {"lost"})},
+    }
 
 
 def trajectory_rows(episode: Episode, *, step: int, environment: str, policy_digest: str) -> list[dict[str, Any]]:

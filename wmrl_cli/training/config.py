@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from wmrl_cli.config import build_config, read_toml
+from wmrl_cli.config import build_config, merged, read_toml, with_flags
 from wmrl_cli.learner.config import LearnerConfig
 from wmrl_cli.maths.online import CalibratorConfig
 from wmrl_cli.maths.outcomes import RewardLadder
@@ -90,19 +90,5 @@ def train_config(preset: str, file: Path | None, flags: Mapping[str, Any]) -> Tr
 
     Raises ConfigError for an unknown key or a value out of range.
     """
-    values: dict[str, Any] = _merge({}, PRESETS[preset])
-    if file is not None:
-        values = _merge(values, read_toml(file))
-    for name, value in flags.items():
-        if value is not None:
-            section, _, key = name.rpartition(".")
-            values = _merge(values, {section: {key: value}} if section else {key: value})
-    return build_config(TrainConfig, values, where=str(file or ""))
-
-
-def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
-    for name, value in above.items():
-        old = merged.get(name)
-        merged[name] = _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return merged
+    values = merged(PRESETS[preset], read_toml(file) if file else {})
+    return build_config(TrainConfig, with_flags(values, flags), where=str(file or ""))

@@ -61,10 +61,7 @@ class RunFolder:
     def _check_identity(self) -> None:
         file = self.path / "config.json"
         if not file.exists():
-            text = json.dumps(
-                {"identity": self.config.identity, "config": asdict(self.config)}, indent=2, sort_keys=True
-            )
-            tables.write_atomically(file, lambda scratch: Path(scratch).write_text(text + "\n"))
+            self.write_json("config.json", {"identity": self.config.identity, "config": asdict(self.config)})
             return
         stored = json.loads(file.read_text())
         if stored["identity"] != self.config.identity:

@@ -13,9 +13,7 @@ import pyarrow as pa
 from wmrl_cli.benchmarks.suites import load_tasks
 from wmrl_cli.config import read_toml
 from wmrl_cli.engines.models import resolve_model
-from wmrl_cli.errors import ConfigError
 from wmrl_cli.opening import split_of
-from wmrl_cli.presets import PRESETS
 from wmrl_cli.task import TRAIN, Task
 from wmrl_cli.training.config import TrainConfig, train_config
 from wmrl_cli.training.run_folder import RunFolder
@@ -26,10 +24,7 @@ Advance = Callable[[int, str], None]
 def resolve(file: Path | None, flags: Mapping[str, Any]) -> TrainConfig:
     """The run's configuration. The model decides the preset, so it is looked up first."""
     model = flags.get("model") or (read_toml(file).get("model") if file else None) or TrainConfig.model
-    spec = resolve_model(str(model))
-    if spec.preset not in PRESETS:
-        raise ConfigError(f"model `{model}` has no preset `{spec.preset}`")
-    return train_config(spec.preset, file, flags)
+    return train_config(resolve_model(str(model)).preset, file, flags)
 
 
 def describe(config: TrainConfig) -> dict[str, Any]:
