@@ -53,7 +53,9 @@ def test_a_line_goes_through_its_points_in_the_plots_units():
 
 
 def test_a_step_line_goes_across_before_it_goes_up():
-    path = parse(line_chart([Line(x=[0, 10], y=[0, 1], step=True)], y_range=(0, 1), **SAYS)).find(f"{NAME}path").get("d")
+    path = (
+        parse(line_chart([Line(x=[0, 10], y=[0, 1], step=True)], y_range=(0, 1), **SAYS)).find(f"{NAME}path").get("d")
+    )
     assert path == "M62.0 292.0H622.0V12.0"
 
 

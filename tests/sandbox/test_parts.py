@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from wmrl_cli.sandbox.packages import installed_packages, package_lines
 from wmrl_cli.sandbox.probe import read_probe
 from wmrl_cli.sandbox.traces import error_hint
 from wmrl_cli.sandbox.watch import FolderWatch
-from wmrl_cli.sandbox.workdir import sweep_folders
+from wmrl_cli.sandbox.workdir import SCRIPT, sweep_folders, work_folder
 
 
 def test_an_owner_is_dead_when_its_process_is_gone_or_its_number_used_again():
@@ -43,6 +44,24 @@ def test_only_the_folders_of_dead_owners_are_swept(tmp_path):
     (tmp_path / "slots").mkdir()
     assert sweep_folders(tmp_path) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([owner_name(), "slots"])
+
+
+def test_runs_that_begin_and_end_together_find_their_folders(tmp_path):
+    """A run removes the folder of all runs where it is empty; another one may be about to use it."""
+    job = Job(job_id="x", script="", data_dir=tmp_path, limits=Limits())
+
+    def begin_and_end(_: int) -> None:
+        with work_folder(tmp_path / "scratch", job) as work:
+            assert (work.path / SCRIPT).exists()
+
+    (tmp_path / "scratch").mkdir()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(begin_and_end, range(6000)))
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_a_scratch_folder_of_somebody_else_is_refused(tmp_path):

@@ -37,7 +37,11 @@ class RewardLadder:
 
     def __post_init__(self) -> None:
         rungs = (self.malformed, self.syntax_error, self.runtime_error, self.exhausted, self.ran, self.valid_base)
-        if not all(0.0 <= rung <= 1.0 for rung in rungs) or self.valid_scale < 0 or self.valid_base + self.valid_scale > 1:
+        if (
+            not all(0.0 <= rung <= 1.0 for rung in rungs)
+            or self.valid_scale < 0
+            or self.valid_base + self.valid_scale > 1
+        ):
             raise ValueError(f"the ladder's rewards must lie in [0, 1]: got {self}")
 
     def reward(self, status: Status, q: float | None = None) -> float | None:

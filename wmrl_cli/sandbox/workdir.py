@@ -53,7 +53,8 @@ def work_folder(root: Path, job: Job, *, uid: int | None = None) -> Iterator[Wor
 def _fresh(parent: Path) -> Path:
     """A new folder in `parent`, which another run of ours may remove as empty at any moment."""
     while True:
-        parent.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(parent, 0o700)  # Path.mkdir(exist_ok=True) fails where the folder goes while it looks at it
         with contextlib.suppress(FileNotFoundError):
             return Path(tempfile.mkdtemp(prefix="run-", dir=parent))
 
