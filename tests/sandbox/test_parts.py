@@ -207,6 +207,32 @@ def test_the_plain_process_keeps_its_limits_though_it_isolates_nothing(tmp_path)
     assert groups() == []
 
 
+@pytest.mark.parametrize("kind", ["unsafe-process", "unsafe-fork"])
+def test_without_isolation_a_script_still_gets_data_of_its_own(kind, tmp_path):
+    """Writing through ./input spoils this run's copy only; what the copy takes is not held against the script."""
+    box = open_box(kind, tmp_path / "scratch")
+    (tmp_path / "data" / "images").mkdir(parents=True)
+    (tmp_path / "data" / "train.csv").write_text("id,y\n" * 100_000)
+    spoil = (
+        "import os, shutil\nassert os.path.getsize('input/train.csv') == 500_000\n"
+        "open('input/train.csv', 'w').close()\nshutil.rmtree('input')\nopen('submission.csv', 'w').write('x')"
+    )
+    tight = Limits(disk_bytes=100_000, files=4)
+    job = Job(job_id="x", script=spoil, data_dir=tmp_path / "data", limits=tight)
+    for _ in range(2):
+        result = box.run(job)
+        assert (result.ending, result.submission) == (Ending.EXITED, b"x"), (result.detail, result.stderr)
+    assert (tmp_path / "data" / "train.csv").stat().st_size == 500_000
+
+
+def test_a_plain_process_may_not_fill_the_disk_through_its_copy_of_the_data(tmp_path):
+    box = open_box("unsafe-process", tmp_path / "scratch")
+    (tmp_path / "data").mkdir()
+    flood = "import time\nopen('input/more', 'w').write('x' * 5_000_000)\ntime.sleep(30)"
+    job = Job(job_id="x", script=flood, data_dir=tmp_path / "data", limits=Limits(disk_bytes=1_000_000))
+    assert box.run(job).ending is Ending.RESOURCE_LIMIT
+
+
 KILLED = """
 import sys
 from pathlib import Path

@@ -110,6 +110,6 @@ def _process(setup: Setup) -> Sandbox | str:
 
 
 def _fork(setup: Setup) -> Sandbox | str:
-    from wmrl_cli.sandbox.forkserver import ForkSandbox
+    from wmrl_cli.sandbox.unsafe_fork import ForkSandbox
 
     return ForkSandbox(setup.scratch)

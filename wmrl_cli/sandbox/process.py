@@ -15,7 +15,7 @@ from wmrl_cli.sandbox.interpreter import Interpreter, script_environment
 from wmrl_cli.sandbox.owner import owner_name, scratch_root
 from wmrl_cli.sandbox.packages import installed_packages
 from wmrl_cli.sandbox.proctree import marked
-from wmrl_cli.sandbox.runs import finish, limited_group, lost
+from wmrl_cli.sandbox.runs import finish, give_copy, limited_group, lost
 from wmrl_cli.sandbox.supervise import Command, rlimits_of, supervise
 from wmrl_cli.sandbox.watch import FolderWatch
 from wmrl_cli.sandbox.workdir import SCRIPT, sweep_folders, work_folder
@@ -49,17 +49,17 @@ class ProcessSandbox:
     def run(self, job: Job, cancel: Event | None = None) -> RunResult:
         try:
             with work_folder(self._root, job) as work, limited_group(self._hierarchy, job) as group:
-                (work.path / "input").symlink_to(job.data_dir.absolute())
+                limits = give_copy(job, work.path / "input")
                 mark = f"{owner_name()}-{work.path.name}"
-                environment = script_environment(cpus=job.limits.cpus, seed=job.seed, home=str(work.path), gpu=job.gpu)
+                environment = script_environment(cpus=limits.cpus, seed=job.seed, home=str(work.path), gpu=job.gpu)
                 command = Command(
                     argv=[str(self.interpreter.executable), SCRIPT],
                     env={**environment, **job.env, _MARK: mark},
                     cwd=work.path,
                     kill=_kill_session,
                     after_end=lambda: _kill_marked(mark),
-                    limits=job.limits,
-                    rlimits=rlimits_of(job.limits, memory=group is None),
+                    limits=limits,
+                    rlimits=rlimits_of(limits, memory=group is None),
                     group=group,
                 )
                 watched = supervise(command, cancel, FolderWatch(str(work.path)))

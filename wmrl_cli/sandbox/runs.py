@@ -6,10 +6,12 @@ import contextlib
 import functools
 import os
 import secrets
+import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from wmrl_cli.sandbox.base import Ending, Job, RunResult
+from wmrl_cli.sandbox.base import Ending, Job, Limits, RunResult
 from wmrl_cli.sandbox.cgroups import Group, Hierarchy
 from wmrl_cli.sandbox.collect import Collected
 from wmrl_cli.sandbox.evidence import ending_of
@@ -31,6 +33,15 @@ def check_data(folder: Path, *, other_user: bool) -> None:
         may = path.stat().st_mode & wanted == wanted if other_user else os.access(path, os.R_OK)
         if not may:
             raise OSError(f"the sandbox's user may not read `{path}`: `chmod -R o+rX {folder}`")
+
+
+def give_copy(job: Job, folder: Path) -> Limits:
+    """Copy the job's data to `folder`, for backends that cannot bind it read-only: a link would let one script spoil
+    the task for all. Returns the job's limits, widened by what the copy itself takes. Raises OSError."""
+    shutil.copytree(job.data_dir, folder)
+    sizes = [path.stat().st_blocks * 512 for path in folder.rglob("*")]
+    limits = job.limits
+    return replace(limits, disk_bytes=limits.disk_bytes + sum(sizes), files=limits.files + len(sizes) + 1)
 
 
 @contextlib.contextmanager

@@ -32,8 +32,7 @@ class WorkFolder:
 @contextlib.contextmanager
 def work_folder(root: Path, job: Job, *, uid: int | None = None) -> Iterator[WorkFolder]:
     """A fresh folder below `root` that holds the script, owned by `uid` where given. Raises OSError."""
-    parent = root / owner_name()
-    path = _fresh(parent)
+    path = fresh_folder(root)
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         (path / SCRIPT).write_bytes(job.script.encode(errors="surrogatepass"))
@@ -47,12 +46,13 @@ def work_folder(root: Path, job: Job, *, uid: int | None = None) -> Iterator[Wor
         os.close(descriptor)
         remove_tree(path)
         with contextlib.suppress(OSError):  # another run of ours may still use it
-            parent.rmdir()
+            path.parent.rmdir()
 
 
-def _fresh(parent: Path) -> Path:
-    """A new folder in `parent`, which another run of ours may remove as empty at any moment."""
-    while True:
+def fresh_folder(root: Path) -> Path:
+    """A new folder that is this process's own, so that the next `sweep_folders` finds it if we die. Raises OSError."""
+    parent = root / owner_name()
+    while True:  # another run of ours may remove `parent` as empty at any moment
         with contextlib.suppress(FileExistsError):
             os.mkdir(parent, 0o700)  # Path.mkdir(exist_ok=True) fails where the folder goes while it looks at it
         with contextlib.suppress(FileNotFoundError):

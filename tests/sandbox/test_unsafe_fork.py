@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from wmrl_cli.sandbox.base import Ending, Job, Limits, RunResult, SubmissionState
-from wmrl_cli.sandbox.forkserver import ForkSandbox
+from wmrl_cli.sandbox.unsafe_fork import ForkSandbox
 
 LIMITS = Limits(wall_s=3.0, cpu_s=1.0)
 
@@ -43,7 +43,7 @@ def test_a_script_reads_its_data_and_leaves_a_submission(run):
 def test_a_traceback_reads_like_pythons_own(run):
     result = run("x = 1\n{}['q']\n")
     assert result.ending is Ending.FAILED and result.exit_code == 1
-    assert result.stderr.startswith('Traceback (most recent call last):\n  File "script.py", line 2, in <module>\n')
+    assert result.stderr.startswith('Traceback (most recent call last):\n  File "solution.py", line 2, in <module>\n')
     assert result.stderr.endswith("KeyError: 'q'\n")
 
 
@@ -72,6 +72,15 @@ def test_too_much_memory_is_told_apart(run):
     assert run("import numpy as np\nnp.ones(1 << 33)", memory_bytes=1 << 28).ending is Ending.OUT_OF_MEMORY
 
 
+def test_what_a_script_prints_or_does_to_itself_is_no_evidence_of_a_limit(run):
+    printed = run("import sys; sys.stderr.write('MemoryError'); sys.exit(1)")
+    killed = run("import os; os.kill(os.getpid(), 9)")
+    caught = run("try:\n    bytearray(1 << 33)\nexcept MemoryError:\n    print('less')", memory_bytes=1 << 28)
+    assert printed.ending is Ending.FAILED
+    assert (killed.ending, killed.signal) == (Ending.FAILED, 9)
+    assert (caught.ending, caught.stdout) == (Ending.EXITED, "less\n")
+
+
 def test_a_huge_file_ends_the_script(run):
     result = run("open('big', 'wb').write(bytes(1 << 21))", file_bytes=1 << 20)
     assert result.ending is Ending.RESOURCE_LIMIT
@@ -93,7 +102,7 @@ def test_scripts_do_not_see_each_other(run):
     assert run("import pandas; pandas.spoilt = 1; open('left', 'w')").ending is Ending.EXITED
     result = run(
         "import os, pandas\nassert not hasattr(pandas, 'spoilt')\nassert sorted(os.listdir()) == "
-        "['.stderr', '.stdout', 'input', 'script.py'], os.listdir()"
+        "['.stderr', '.stdout', 'input', 'solution.py'], os.listdir()"
     )
     assert result.ending is Ending.EXITED, result.stderr
 
