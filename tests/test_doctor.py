@@ -12,6 +12,9 @@ import pytest
 from wmrl_cli import doctor
 from wmrl_cli.__main__ import run as wmrl
 from wmrl_cli.doctor import Finding
+from wmrl_cli.sandbox.gpu_leases import table_path
+from wmrl_cli.sandbox.gpus import Device
+from wmrl_cli.sandbox.leases import LeaseTable
 
 NEEDED = Finding(part="package", name="torch", ok=True, needed=True, words="2.13.0")
 BOX = Finding(part="sandbox", name="bubblewrap", ok=True, needed=False, words="memory=cgroup-v2")
@@ -79,3 +82,23 @@ def test_building_the_image_shows_what_the_engine_says_and_prints_its_id(
     out, err = capsys.readouterr()
     assert json.loads(out) == {"image": image_build.TAG, "id": "sha256:0f"}
     assert err == "FROM mine:1\n"
+
+
+def test_a_gpu_share_in_quarantine_is_shown_and_can_be_released(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\ncase \"$1\" in -L) echo 'GPU 0: A100 (UUID: GPU-a)';; *) echo '0, 81920';; esac\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    share = Device("GPU-a", 0, 80 << 30)
+    with LeaseTable(table_path(), [share], 80 << 30, lambda uuid: 5 << 30, settle_s=0.01).lease():
+        pass  # five GiB stay in use afterwards
+    found = next(found for found in doctor.examine(tmp_path) if found.name == "gpu leases")
+    assert not found.ok and "GPU-a with 80 GiB" in found.words and "5120 MiB" in found.words
+    assert "--release-gpu GPU-a/0" in found.advice
+    assert wmrl(["doctor", "--release-gpu", "GPU-a/0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"released": "GPU-a/0"}
+    assert next(found for found in doctor.examine(tmp_path) if found.name == "gpu leases").ok
+    assert wmrl(["doctor", "--release-gpu", "GPU-a/0"]) == 2

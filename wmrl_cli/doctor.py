@@ -44,7 +44,7 @@ class Finding:
 
 def examine(folder: Path = Path()) -> list[Finding]:
     """Look at everything; `folder` is where runs would be written. Takes some seconds."""
-    return [_python(), *_packages(), _torch(), *_models(), *_sandboxes(), *_machine(folder)]
+    return [_python(), *_packages(), _torch(), *_models(), *_sandboxes(), _gpu_leases(), *_machine(folder)]
 
 
 def main_job_runs(findings: list[Finding]) -> bool:
@@ -156,7 +156,7 @@ def _in_cache(source: str) -> bool:
 
 
 def _sandboxes() -> Iterator[Finding]:
-    from wmrl_cli.sandbox import backends
+    from wmrl_cli.sandbox import INSTALL, backends
 
     try:
         found = backends()
@@ -170,9 +170,35 @@ def _sandboxes() -> Iterator[Finding]:
             name=box.backend,
             ok=box.available,
             needed=False,
-            words=enforced if box.available else "cannot be used",
-            advice=box.reason,
+            words=enforced if box.available else box.reason,
+            advice=INSTALL.get(box.backend, ""),
         )
+
+
+def _gpu_leases() -> Finding:
+    """The GPUs that scripts could be given (`gpu_gib` in the section `sandbox`), and shares that are closed."""
+    from wmrl_cli.sandbox.gpu_leases import table_path
+    from wmrl_cli.sandbox.gpus import list_devices
+    from wmrl_cli.sandbox.leases import quarantined
+
+    try:
+        devices = [f"{device.uuid} with {device.memory_bytes / GIB:.0f} GiB" for device in list_devices()]
+        closed = quarantined(table_path())
+    except WmrlError as error:
+        return Finding(
+            part="machine", name="gpu leases", ok=False, needed=False, words=error.message, advice=error.hint or ""
+        )
+    kept = [f"`{slot}` in quarantine: {why}" for slot, why in sorted(closed.items())]
+    return Finding(
+        part="machine",
+        name="gpu leases",
+        ok=bool(devices) and not closed,
+        needed=False,
+        words="; ".join([*devices, *kept]) or "no device",
+        advice=f"look who holds it with `nvidia-smi`, then `wmrl doctor --release-gpu {min(closed)}`"
+        if closed
+        else "scripts run without a GPU",
+    )
 
 
 def _machine(folder: Path) -> Iterator[Finding]:

@@ -12,8 +12,8 @@ import pytest
 from wmrl_cli.errors import ConfigError, UnavailableError
 from wmrl_cli.sandbox.base import GIB, Capabilities, Ending, RunResult
 from wmrl_cli.sandbox.gpu_leases import check_device
-from wmrl_cli.sandbox.gpus import Device, list_devices, memory_in_use
-from wmrl_cli.sandbox.leases import LeaseTable
+from wmrl_cli.sandbox.gpus import Device, card_of, device_files, list_devices, memory_in_use
+from wmrl_cli.sandbox.leases import LeaseTable, quarantined, release
 
 WHOLE = [Device("GPU-a", 0, 80 * GIB), Device("GPU-b", 1, 80 * GIB)]
 
@@ -42,6 +42,33 @@ def test_devices_are_slices_where_a_card_is_split_and_whole_cards_else(tmp_path)
         Device("GPU-b", 1, 80 * GIB),
     ]
     assert memory_in_use("GPU-b", smi) == 1024 << 20 and memory_in_use("GPU-a", smi) == 0
+
+
+def test_a_script_gets_the_device_files_of_its_own_card(tmp_path):
+    dev, proc = tmp_path / "dev", tmp_path / "proc"
+    (dev / "nvidia-caps").mkdir(parents=True)
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-caps/nvidia-cap1", "null"):
+        (dev / name).touch()
+    for bus, uuid, minor in (("0000:07:00.0", "GPU-a", 1), ("0000:0a:00.0", "GPU-b", 0)):
+        (proc / "gpus" / bus).mkdir(parents=True)
+        (proc / "gpus" / bus / "information").write_text(
+            f"Model: \t\t NVIDIA A100-SXM4-80GB\nGPU UUID: \t {uuid}\nBus Location: \t {bus}\nDevice Minor: \t {minor}\n"
+        )
+
+    def names(card):
+        return [str(path.relative_to(dev)) for path in device_files(card, dev, proc)]
+
+    shared = ["nvidia-caps/nvidia-cap1", "nvidia-uvm", "nvidiactl"]
+    assert sorted(names("GPU-a")) == sorted(["nvidia1", *shared])
+    assert sorted(names("GPU-b")) == sorted(["nvidia0", *shared])
+    assert sorted(names("GPU-unknown")) == sorted(names(None)) == sorted(["nvidia0", "nvidia1", *shared])
+    assert "nvidia0" in [path.name for path in device_files("GPU-a", dev, tmp_path / "no-driver")]
+
+
+def test_a_slice_is_on_its_card(tmp_path):
+    listing = "GPU 0: A100 (UUID: GPU-a)\n  MIG 3g.40gb     Device  0: (UUID: MIG-1)\nGPU 1: A100 (UUID: GPU-b)"
+    smi = fake_nvidia_smi(tmp_path, listing=listing, memory="0, 1")
+    assert [card_of(uuid, smi) for uuid in ("MIG-1", "GPU-b", "GPU-c")] == ["GPU-a", "GPU-b", None]
 
 
 def test_a_machine_without_a_driver_says_so(tmp_path):
@@ -107,11 +134,13 @@ def test_a_device_on_which_memory_stays_in_use_is_closed_until_a_person_looked(t
     leases = table(tmp_path, memory=80 * GIB, in_use=lambda uuid: 5 * GIB if uuid == "GPU-a" else 0)
     with leases.lease() as leaky:
         assert leaky.uuid == "GPU-a"
-    assert "5120 MiB" in leases.quarantined()["GPU-a/0"]
+    assert "5120 MiB" in quarantined(leases.path)["GPU-a/0"]
     with leases.lease() as other:
         assert other.uuid == "GPU-b"
-    leases.release("GPU-a/0")
-    assert leases.quarantined() == {}
+    release(leases.path, "GPU-a/0")
+    assert quarantined(leases.path) == {}
+    with pytest.raises(ConfigError, match="not in quarantine"):
+        release(leases.path, "GPU-a/0")
 
 
 def test_memory_of_a_neighbour_is_no_leak(tmp_path):
@@ -119,7 +148,7 @@ def test_memory_of_a_neighbour_is_no_leak(tmp_path):
     with leases.lease():
         with leases.lease():
             pass
-        assert leases.quarantined() == {}
+        assert quarantined(leases.path) == {}
 
 
 def test_a_table_that_a_crash_cut_is_begun_anew(tmp_path):

@@ -16,10 +16,22 @@ BuildImage = Annotated[
 Base = Annotated[
     str | None, typer.Option("--base", metavar="IMAGE", help="Base of that image [default: the Dockerfile's].")
 ]
+ReleaseGpu = Annotated[
+    str | None,
+    typer.Option(
+        "--release-gpu",
+        metavar="SHARE",
+        help="End the quarantine of a GPU share [default: only show which are in one].",
+    ),
+]
 
 
 def doctor(
-    build_image: BuildImage = False, base: Base = None, as_json: options.Json = False, quiet: options.Quiet = False
+    build_image: BuildImage = False,
+    base: Base = None,
+    release_gpu: ReleaseGpu = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Say what this machine can run and what is missing
 
@@ -34,6 +46,9 @@ def doctor(
     """
     if build_image:
         _build(base, as_json)
+        return
+    if release_gpu:
+        _release(release_gpu, as_json)
         return
     from wmrl_cli.doctor import examine, main_job_runs
 
@@ -55,6 +70,14 @@ def doctor(
         )
         raise typer.Exit(4)
     console.note("`wmrl train` can run here")
+
+
+def _release(share: str, as_json: bool) -> None:
+    from wmrl_cli.sandbox.gpu_leases import table_path
+    from wmrl_cli.sandbox.leases import release
+
+    release(table_path(), share)
+    console.emit({"released": share}, as_json=as_json)
 
 
 def _build(base: str | None, as_json: bool) -> None:

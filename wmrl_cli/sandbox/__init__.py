@@ -10,7 +10,7 @@ from wmrl_cli.sandbox.base import Capabilities, Sandbox
 
 BACKENDS = ("docker", "bubblewrap", "unsafe-process", "unsafe-fork")
 _AUTO = ("docker", "bubblewrap")
-_INSTALL = {
+INSTALL = {  # what to do where a backend cannot be used
     "docker": "start a Docker Engine and run `wmrl doctor --build-image`",
     "bubblewrap": "install it with `apt install bubblewrap`, or `pip install 'wmrl-cli[bwrap]'`",
 }
@@ -38,7 +38,7 @@ def open_sandbox(
         if sandbox is not None and found.available:
             return sandbox
         tried.append(f"{backend}: {found.reason}")
-    hint = "; or ".join(_INSTALL[backend] for backend in wanted if backend in _INSTALL)
+    hint = "; or ".join(INSTALL[backend] for backend in wanted if backend in INSTALL)
     raise UnavailableError(f"sandbox `{name}` cannot be used here ({'; '.join(tried)})", hint or None)
 
 

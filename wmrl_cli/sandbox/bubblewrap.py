@@ -22,6 +22,7 @@ from threading import Event
 from wmrl_cli.sandbox.base import Capabilities, Ending, Job, Limits, RunResult
 from wmrl_cli.sandbox.cgroups import Group, Hierarchy, find_hierarchy
 from wmrl_cli.sandbox.evidence import Evidence
+from wmrl_cli.sandbox.gpus import card_of, device_files
 from wmrl_cli.sandbox.interpreter import Interpreter, script_environment
 from wmrl_cli.sandbox.owner import scratch_root
 from wmrl_cli.sandbox.packages import installed_packages
@@ -192,7 +193,7 @@ class BubblewrapSandbox:
             *_NAMESPACES,
             *[word for name, value in environment.items() for word in ("--setenv", name, value)],
             *_system_folders(),
-            *("--proc", "/proc", "--dev", "/dev", *(_gpu_devices() if job.gpu else [])),
+            *("--proc", "/proc", "--dev", "/dev", *(_gpu_devices(job.gpu) if job.gpu else [])),
             *("--size", str(job.limits.tmp_bytes), "--tmpfs", "/tmp"),
             *("--size", str(job.limits.shm_bytes), "--tmpfs", "/dev/shm"),
             *[word for f in self.interpreter.folders for word in ("--ro-bind", str(seen[str(f)]), str(f))],
@@ -264,11 +265,10 @@ def _system_folders() -> list[str]:
     return words
 
 
-def _gpu_devices() -> list[str]:
-    """The driver's device files; which of them the script may use is CUDA_VISIBLE_DEVICES' word only, so it is soft."""
-    devices = sorted(str(path) for path in Path("/dev").glob("nvidia*") if not path.is_dir())
-    caps = sorted(str(path) for path in Path("/dev").glob("nvidia-caps/*"))
-    return [word for path in (*devices, *caps) for word in ("--dev-bind", path, path)] + ["--ro-bind", "/sys", "/sys"]
+def _gpu_devices(uuid: str) -> list[str]:
+    """The device files of the leased card. Between the slices of one card CUDA_VISIBLE_DEVICES alone decides."""
+    files = device_files(card_of(uuid))
+    return [word for path in files for word in ("--dev-bind", str(path), str(path))] + ["--ro-bind", "/sys", "/sys"]
 
 
 def _judged(watched: Watched, status: dict[str, int]) -> Watched:

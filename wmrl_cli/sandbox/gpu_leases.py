@@ -13,6 +13,11 @@ from wmrl_cli.sandbox.owner import scratch_root
 from wmrl_cli.sandbox.probe import GPU_PROBE, read_gpu_probe
 
 
+def table_path() -> Path:
+    """Where this user's lease table lies."""
+    return scratch_root() / "gpus.json"
+
+
 def open_leases(sandbox: Sandbox, gpu_gib: float | None) -> LeaseTable | None:
     """The lease table with shares of `gpu_gib`; None where no GPU is wanted.
 
@@ -23,7 +28,7 @@ def open_leases(sandbox: Sandbox, gpu_gib: float | None) -> LeaseTable | None:
     devices = list_devices()
     for device in devices:
         check_device(sandbox, device)
-    return LeaseTable(scratch_root() / "gpus.json", devices, int(gpu_gib * GIB), memory_in_use)
+    return LeaseTable(table_path(), devices, int(gpu_gib * GIB), memory_in_use)
 
 
 def check_device(sandbox: Sandbox, device: Device) -> None:

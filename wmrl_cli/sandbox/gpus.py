@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 
 from wmrl_cli.errors import UnavailableError
 from wmrl_cli.sandbox.base import MIB
@@ -13,6 +15,7 @@ from wmrl_cli.sandbox.base import MIB
 _MIG = re.compile(r"^\s+MIG (\d+)g\.(\d+)gb\S*\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)")
 _CARD = re.compile(r"^GPU (\d+): .*\(UUID: (GPU-[^)]+)\)")
 _GB = 1_000_000_000
+_PROC = Path("/proc/driver/nvidia")
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,42 @@ def list_devices(nvidia_smi: str = "nvidia-smi") -> list[Device]:
             slices.append(Device(found[3], card, int(found[2]) * _GB))
     split = {device.card for device in slices}
     return slices + [device for device in cards.values() if device.card not in split]
+
+
+def device_files(card: str | None, dev: Path = Path("/dev"), proc: Path = _PROC) -> list[Path]:
+    """The driver's device files that a script on the card with UUID `card` needs: its own and those all cards share.
+
+    Every card's, where the driver does not tell which file is whose (or `card` is None).
+    """
+    own = [path for path in dev.glob("nvidia*") if path.name.removeprefix("nvidia").isdigit()]
+    minor = _minors(proc).get(card or "")
+    chosen = [path for path in own if minor is None or path.name == f"nvidia{minor}"]
+    shared = [path for path in dev.glob("nvidia*") if path not in own and not path.is_dir()]
+    return sorted([*chosen, *shared, *dev.glob("nvidia-caps/*")])
+
+
+def _minors(proc: Path) -> dict[str, str]:
+    """UUID of each card -> the number of its device file."""
+    found = {}
+    for path in proc.glob("gpus/*/information"):
+        lines = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line)
+        if uuid := lines.get("GPU UUID", "").strip():
+            found[uuid] = lines.get("Device Minor", "").strip()
+    return {uuid: minor for uuid, minor in found.items() if minor.isdigit()}
+
+
+@functools.cache
+def card_of(uuid: str, nvidia_smi: str = "nvidia-smi") -> str | None:
+    """UUID of the card that a device is, or is a slice of; None where nobody knows it. Raises UnavailableError."""
+    card = None
+    for line in _ask(nvidia_smi, "-L"):
+        if found := _CARD.match(line):
+            card = found[2]
+            if card == uuid:
+                return card
+        elif (found := _MIG.match(line)) and found[3] == uuid:
+            return card
+    return None
 
 
 def memory_in_use(uuid: str, nvidia_smi: str = "nvidia-smi") -> int:

@@ -79,26 +79,16 @@ class LeaseTable:
         finally:
             self._give_back(held)
 
-    def quarantined(self) -> dict[str, str]:
-        """Slot -> why nobody gets it. `release` ends it."""
-        with self._table() as table:
-            return {slot: entry["quarantine"] for slot, entry in table.items() if "quarantine" in entry}
-
-    def release(self, slot: str) -> None:
-        """End a quarantine, once a person has looked."""
-        with self._table() as table:
-            table.pop(slot, None)
-
     def _wait(self, cancel: Event | None, timeout_s: float | None) -> GpuLease:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         cancel = cancel or Event()
         while True:
-            with self._table() as table:
+            with _locked(self.path) as table:
                 held = self._take(table)
             if held is not None:
                 return held
             if cancel.is_set() or (deadline is not None and time.monotonic() > deadline):
-                bad = self.quarantined()
+                bad = quarantined(self.path)
                 raise UnavailableError(
                     f"no GPU became free ({len(self.slots())} shares, {len(bad)} in quarantine)",
                     f"look at {', '.join(sorted(bad))}" if bad else "wait, or lower the number of slots",
@@ -120,7 +110,7 @@ class LeaseTable:
         """Free the share, or close it where memory stays in use although nobody holds the device."""
         alone = self._alone(held)
         left = self._settled(held.uuid) if alone else 0
-        with self._table() as table:
+        with _locked(self.path) as table:
             if left > _LEAK_BYTES and self._alone_in(table, held):
                 table[held.slot] = {"quarantine": f"{left >> 20} MiB were still in use after a run"}
             else:
@@ -133,7 +123,7 @@ class LeaseTable:
         return left
 
     def _alone(self, held: GpuLease) -> bool:
-        with self._table() as table:
+        with _locked(self.path) as table:
             return self._alone_in(table, held)
 
     @staticmethod
@@ -142,22 +132,43 @@ class LeaseTable:
             slot != held.slot and slot.startswith(f"{held.uuid}/") and "owner" in table[slot] for slot in table
         )
 
-    @contextlib.contextmanager
-    def _table(self) -> Iterator[dict[str, Any]]:
-        """The table, locked; changes are written when the block ends without an error."""
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+def quarantined(path: Path) -> dict[str, str]:
+    """Share -> why nobody gets it, of the table at `path`. `release` ends it."""
+    if not path.exists():
+        return {}
+    with _locked(path) as table:
+        return {slot: entry["quarantine"] for slot, entry in table.items() if "quarantine" in entry}
+
+
+def release(path: Path, slot: str) -> None:
+    """End the quarantine of a share, once a person has looked. Raises ConfigError where it is in none."""
+    closed = quarantined(path)
+    if slot not in closed:
+        raise ConfigError(
+            f"the GPU share `{slot}` is not in quarantine",
+            f"in quarantine are `{'`, `'.join(sorted(closed))}`" if closed else "no share of this machine is",
+        )
+    with _locked(path) as table:
+        table.pop(slot, None)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[dict[str, Any]]:
+    """The table, locked; changes are written when the block ends without an error."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        text = os.read(descriptor, 1 << 20)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            text = os.read(descriptor, 1 << 20)
-            try:
-                before = json.loads(text or b"{}")
-            except ValueError:  # a crash in the middle of a write: whoever lives will ask again
-                before = {}
-            table = json.loads(json.dumps(before))
-            yield table
-            if table != before:
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, json.dumps(table).encode(), 0)
-        finally:
-            os.close(descriptor)
+            before = json.loads(text or b"{}")
+        except ValueError:  # a crash in the middle of a write: whoever lives will ask again
+            before = {}
+        table = json.loads(json.dumps(before))
+        yield table
+        if table != before:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(table).encode(), 0)
+    finally:
+        os.close(descriptor)
