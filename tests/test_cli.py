@@ -100,6 +100,14 @@ def test_a_missing_package_of_our_own_is_a_programming_error(monkeypatch: pytest
         entry.run(["doctor"])
 
 
+def test_no_summary_in_the_overview_is_cut_at_eighty_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert entry.run(["--help"]) == 0
+    assert "..." not in capsys.readouterr().out.split("Commands:")[1]
+
+
 def test_every_command_has_help_with_a_summary_and_an_example() -> None:
     for name, command in app.COMMANDS.items():
         text = (app.load(name).help or "").replace("\b", "")

@@ -15,12 +15,9 @@ from wmrl_cli import console
 from wmrl_cli.errors import WmrlError
 
 INTERRUPTED = 130
-# The terminal belongs to us: no bars and no advice from the libraries below, unless the user asks for them.
-QUIET_LIBRARIES = {
-    "TRANSFORMERS_VERBOSITY": "error",
-    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-}
+# The terminal belongs to us: no advice from the libraries below, unless the user asks for it. The hub keeps its bars on
+# a terminal, because a download of gigabytes may not look like a standstill.
+QUIET_LIBRARIES = {"TRANSFORMERS_VERBOSITY": "error", "TOKENIZERS_PARALLELISM": "false"}
 EXTRAS = {
     "torch": "cpu",
     "transformers": "cpu",
@@ -70,6 +67,8 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, _terminate)
     for name, value in QUIET_LIBRARIES.items():
         os.environ.setdefault(name, value)
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     sys.exit(run(sys.argv[1:]))
 
 

@@ -26,11 +26,9 @@ class Entry:
 
 COMMANDS = {
     "prepare-tasks": Entry(
-        "wmrl_cli.cli.prepare_tasks:prepare_tasks", "Prepare a suite of tasks: data, inventory, answers, leaderboards"
+        "wmrl_cli.cli.prepare_tasks:prepare_tasks", "Prepare a suite: data, inventory, answers, leaderboards"
     ),
-    "simulate": Entry(
-        "wmrl_cli.cli.simulate:simulate", "Let the agent write scripts and the world model predict their outcome"
-    ),
+    "simulate": Entry("wmrl_cli.cli.simulate:simulate", "Write scripts and let the world model predict them"),
     "execute": Entry("wmrl_cli.cli.execute:execute", "Run scripts in a sandbox and grade what they submit"),
     "calibrate": Entry(
         "wmrl_cli.cli.calibrate:calibrate", "Fit the map from predicted to real scores on pairs of both"

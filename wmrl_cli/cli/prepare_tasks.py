@@ -60,7 +60,7 @@ def prepare_tasks(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Prepare a suite of tasks: data, inventory, answers, leaderboards
+    """Prepare a suite: data, inventory, answers, leaderboards
 
     `offline` needs no download. The other suites are read from where their own tools prepared them.
 

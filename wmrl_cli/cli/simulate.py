@@ -71,7 +71,7 @@ def simulate(
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Let the agent write scripts and the world model predict their outcome
+    """Write scripts and let the world model predict them
 
     With --trajectories nothing is written by the agent: the world model scores scripts that are there.
     Trajectories of our own table carry no data, so their task table is needed too (--tasks).

@@ -124,14 +124,11 @@ def open_engine(
     device: str = "auto",
     dtype: str = "auto",
     url: str | None = None,
-    served: str | None = None,
-    batch_rows: int = 64,
 ) -> Engine:
     """The engine that runs `model`.
 
     `transformers` runs it in this process on `device`; `http` asks the OpenAI-compatible server at `url`, which
-    serves it (as `served`, where it has another name there), and reads only the tokenizer here. Raises
-    ConfigError and UnavailableError.
+    serves it, and reads only the tokenizer here. Raises ConfigError and UnavailableError.
     """
     if engine == "vllm":
         raise UnavailableError(
@@ -146,13 +143,11 @@ def open_engine(
             raise ConfigError("the engine `http` needs the server's address", "add `--url http://HOST:PORT`")
         from wmrl_cli.engines.http_engine import HttpEngine
 
-        return HttpEngine.open(url, spec.location, served=served)
+        return HttpEngine.open(url, spec.location)
     where = resolve_device(spec, device)
     from wmrl_cli.engines.transformers_engine import TransformersEngine
 
-    return TransformersEngine.open(
-        spec.location, dtype=resolve_dtype(spec, dtype, where), device=where, batch_rows=batch_rows
-    )
+    return TransformersEngine.open(spec.location, dtype=resolve_dtype(spec, dtype, where), device=where)
 
 
 def _torch() -> Any:

@@ -21,7 +21,7 @@ def check_limits(limits: Limits, slots: int, *, memory_bytes: int | None = None,
     if limits.memory_bytes > memory:
         raise ConfigError(
             f"one script may use {_gib(limits.memory_bytes)}, but this machine has {_gib(memory)}",
-            "lower `memory_gib` in the section `sandbox`, or `--memory`",
+            "lower `memory_gib` in the section `sandbox` of `--config`",
         )
     if limits.memory_bytes * slots > memory:
         fit = memory // limits.memory_bytes
