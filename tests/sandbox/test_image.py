@@ -44,6 +44,13 @@ def test_the_shipped_environment_is_pinned():
     assert len(lines) > 20 and all(line.count("==") == 1 for line in lines)
 
 
+def test_the_shipped_environment_is_the_papers():
+    pinned = dict(line.split("==") for line in (FOLDER / "requirements.txt").read_text().splitlines() if "==" in line)
+    named = {name: pinned[name] for name in ("torch", "scikit-learn", "transformers")}
+    assert named == {"torch": "2.12.0", "scikit-learn": "1.4.2", "transformers": "5.12.1"}
+    assert int(pinned["pandas"].split(".")[0]) < 3, "scikit-learn 1.4 does not know pandas 3's text columns"
+
+
 def test_without_an_engine_the_build_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
     with pytest.raises(UnavailableError, match="could not build"):

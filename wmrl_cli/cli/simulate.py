@@ -65,6 +65,7 @@ def simulate(
     url: options.Url = None,
     device: options.Device = None,
     dtype: options.Dtype = None,
+    shard: options.Shard = None,
     batch_rows: options.BatchRows = None,
     seed: options.Seed = None,
     force: options.Force = False,
@@ -81,6 +82,8 @@ def simulate(
         wmrl simulate data/tasks.parquet --model tiny -o trajectories.parquet --scores wm.parquet
 
         wmrl simulate --trajectories trajectories.parquet --tasks data/tasks.parquet --scores wm.parquet
+
+        wmrl simulate data/tasks.parquet --shard 0/4 -o trajectories-0.parquet --scores wm-0.parquet
     """
     from wmrl_cli import jobs
     from wmrl_cli.opening import EngineConfig
@@ -97,7 +100,14 @@ def simulate(
         if scores is None or output is not None:
             raise ConfigError("with `--trajectories` the result goes to `--scores FILE`, and `-o` has no meaning")
         job = jobs.score_job(
-            table, trajectories, scores, model=model or "tiny", where=where, batch_rows=batch_rows or 64, force=force
+            table,
+            trajectories,
+            scores,
+            model=model or "tiny",
+            where=where,
+            shard=options.parse_shard(shard),
+            batch_rows=batch_rows or 64,
+            force=force,
         )
         unit = "turns"
     else:
@@ -112,7 +122,15 @@ def simulate(
             "seed": seed,
         }
         job = jobs.simulate_job(
-            table, output, scores, model=model or "tiny", split=split, flags=flags, where=where, force=force
+            table,
+            output,
+            scores,
+            model=model or "tiny",
+            split=split,
+            flags=flags,
+            where=where,
+            shard=options.parse_shard(shard),
+            force=force,
         )
         unit = "tasks"
     with console.progress("simulate", total=job.total, unit=unit) as advance:
