@@ -91,7 +91,15 @@ def open_environment(
     python = Path(config.python) if config.python else None
     sandbox = open_sandbox(config.backend, python=python, image=config.image, runtime=config.runtime)
     leases = open_leases(sandbox, config.gpu_gib)
-    return SandboxEnvironment(sandbox, config.limits, ladder, slots=config.slots, cache=cache, leases=leases)
+    return SandboxEnvironment(
+        sandbox,
+        config.limits,
+        ladder,
+        slots=config.slots,
+        cache=cache,
+        leases=leases,
+        count_unfinished=config.count_unfinished,
+    )
 
 
 def split_of(tasks: Sequence[Task], split: str, source: Path) -> list[Task]:

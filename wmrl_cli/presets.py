@@ -17,6 +17,15 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "paper": {
         "rollout": {"turns": 4, "max_new_tokens": 4096},
-        "sandbox": {"wall_s": 1200.0, "memory_gib": 32.0, "cpus": 8.0},
+        "sandbox": {
+            "wall_s": 1200.0,
+            "memory_gib": 32.0,
+            "cpus": 8.0,
+            "processes": 1024,
+            "disk_gib": 20.0,
+            "file_gib": 10.0,
+            "tmp_gib": 2.0,
+            "shm_gib": 8.0,
+        },
     },
 }

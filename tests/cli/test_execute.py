@@ -95,15 +95,38 @@ def test_a_dry_run_does_nothing_and_says_what_would_be_done(folder, capsys):
         (["--tasks", "gone.parquet"], 3, "gone.parquet"),
         (["--sandbox", "docker", "--config", "image.toml"], 4, "docker"),
         (["--config", "wrong.toml"], 2, "wall_ss"),
+        (["--config", "none.toml"], 2, "`shm_gib` must be above 0"),
+        (["--config", "few.toml"], 2, "`processes` must be at least 8"),
     ],
 )
 def test_bad_input_is_a_sentence_with_the_right_exit_code(folder, capsys, arguments, code, words):
     (folder / "image.toml").write_text('[sandbox]\nimage = "no-such-image:1"\n')
+    (folder / "few.toml").write_text("[sandbox]\nprocesses = 1\n")
+    (folder / "none.toml").write_text("[sandbox]\nshm_gib = 0\n")
     (folder / "wrong.toml").write_text("[sandbox]\nwall_ss = 1.0\n")
     assert call("--anchor-frac", "1", *arguments) == code
     said = capsys.readouterr().err
     assert "error:" in said and words in said and "Traceback" not in said
     assert not (folder / "real.parquet").exists()
+
+
+def test_the_file_sets_every_limit_and_may_let_an_unfinished_submission_count(folder):
+    late = f"{GOOD}\nimport subprocess\n[subprocess.Popen(['sleep', '9']) for _ in range(20)]\n1 / 0"
+    rows = turns(steps=1, groups=1, members=2, turns=1)
+    for row, script in zip(rows, [late, "open('big', 'wb').write(bytes(3 << 20))"], strict=True):
+        row["script"] = script
+    write_trajectories(folder / "t.parquet", rows)
+    for name, more in (("plain", ""), ("counted", "count_unfinished = true\nfile_gib = 0.002\nprocesses = 16\n")):
+        (folder / f"{name}.toml").write_text(f"[sandbox]\n{more}")
+        assert call("--anchor-frac", "1", "--config", f"{name}.toml", "--force") == 0
+        scores = read_table(SCORES, folder / "real.parquet")
+        if name == "plain":
+            assert scores.column("status").to_pylist() == ["runtime_error", "no_submission"]
+            assert scores.column("raw_metric").to_pylist() == [0.0, None], "noted, although it did not count"
+        else:
+            assert scores.column("status").to_pylist() == ["valid", "runtime_error"]
+            assert "processes" in scores.column("detail").to_pylist()[0]
+            assert scores.column("error_class").to_pylist()[1] == "OSError"
 
 
 def test_data_that_changed_since_preparation_are_refused(folder, capsys):

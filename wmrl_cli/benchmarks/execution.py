@@ -142,7 +142,8 @@ class SandboxEnvironment:
     def _score(self, attempt: Attempt, cancel: threading.Event, asked: float) -> Outcome:
         if self.cache is None:
             return self._run(attempt, cancel, asked)
-        key = self.cache.key(self._job(attempt), attempt.task, f"{self._identity} {asdict(self.ladder)}")
+        how = f"{self._identity} {asdict(self.ladder)} {self.count_unfinished} {self.show_score}"
+        key = self.cache.key(self._job(attempt), attempt.task, how)
         stored = self.cache.find(key)
         if stored is None:
             outcome = self._run(attempt, cancel, asked)
