@@ -16,7 +16,8 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from wmrl_cli.benchmarks.offline import build_task, load_specs, tasks_folder
+from wmrl_cli.benchmarks.offline import build_task
+from wmrl_cli.benchmarks.offline_specs import load_specs, tasks_folder
 from wmrl_cli.benchmarks.portfolio import reference_scores
 from wmrl_cli.benchmarks.suites import folder_digest
 

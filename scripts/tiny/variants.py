@@ -14,7 +14,8 @@ import pandas as pd
 
 from scripts.tiny.imagined import column_name, id_name
 from wmrl_cli.benchmarks.metrics import LABEL, METRICS, NUMBER, PROBABILITY
-from wmrl_cli.benchmarks.offline import OfflineSpec, build_task, load_specs
+from wmrl_cli.benchmarks.offline import build_task
+from wmrl_cli.benchmarks.offline_specs import OfflineSpec, load_specs
 from wmrl_cli.benchmarks.portfolio import reference_scores
 from wmrl_cli.benchmarks.sources import Source, load_source
 from wmrl_cli.errors import ConfigError

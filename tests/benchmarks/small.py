@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from wmrl_cli.benchmarks.offline import OfflineSpec, build_task
+from wmrl_cli.benchmarks.offline import build_task
+from wmrl_cli.benchmarks.offline_specs import OfflineSpec
 from wmrl_cli.benchmarks.sources import Source
 from wmrl_cli.task import Task
 

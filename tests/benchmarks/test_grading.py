@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.benchmarks.small import answers, small_task, submission
-from wmrl_cli.benchmarks.grading import BYTES_BASE, BYTES_PER_ROW, Refusal, grade
+from wmrl_cli.benchmarks.grading import grade
 from wmrl_cli.benchmarks.metrics import METRICS
+from wmrl_cli.benchmarks.submissions import BYTES_BASE, BYTES_PER_ROW, Refusal
 from wmrl_cli.errors import TableError
 from wmrl_cli.maths.outcomes import Status
 

@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.benchmarks.trees import TRUTH, bench_task, board, csv, dojo_task, dsbench_task, write
-from wmrl_cli.benchmarks.grading import Refusal, grade
+from wmrl_cli.benchmarks.grading import grade
 from wmrl_cli.benchmarks.importing import Trouble, paper_split, registry
 from wmrl_cli.benchmarks.mle_dojo import is_stub
+from wmrl_cli.benchmarks.submissions import Refusal
 from wmrl_cli.benchmarks.suites import load_tasks
 from wmrl_cli.errors import ConfigError, StageError, UnavailableError
 from wmrl_cli.maths.outcomes import Status

@@ -12,7 +12,8 @@ import pytest
 from tests.benchmarks.small import ROWS, TABLE, answers, small_task, spec
 from wmrl_cli.benchmarks.grading import grade
 from wmrl_cli.benchmarks.metrics import METRICS
-from wmrl_cli.benchmarks.offline import build_task, load_board, load_specs, prepare_offline, uniforms
+from wmrl_cli.benchmarks.offline import build_task, prepare_offline, uniforms
+from wmrl_cli.benchmarks.offline_specs import load_board, load_specs
 from wmrl_cli.benchmarks.sources import load_source
 from wmrl_cli.benchmarks.suites import load_tasks
 from wmrl_cli.errors import ConfigError, UnavailableError
@@ -225,7 +226,7 @@ def test_unknown_tasks_are_named_with_the_nearest(tmp_path):
 
 
 def _boards():
-    from wmrl_cli.benchmarks.offline import tasks_folder
+    from wmrl_cli.benchmarks.offline_specs import tasks_folder
 
     return tasks_folder() / "offline" / "leaderboards"
 

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from wmrl_cli.benchmarks.offline import build_task, load_board, load_specs
+from wmrl_cli.benchmarks.offline import build_task
+from wmrl_cli.benchmarks.offline_specs import load_board, load_specs
 from wmrl_cli.benchmarks.portfolio import reference_scores
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy.typing as npt
 import pandas as pd
 
 from wmrl_cli.benchmarks.metrics import METRICS
-
-if TYPE_CHECKING:
-    from wmrl_cli.benchmarks.offline import OfflineSpec
+from wmrl_cli.benchmarks.offline_specs import OfflineSpec
 
 
 def describe(spec: OfflineSpec, train: pd.DataFrame, test: pd.DataFrame, images: npt.NDArray[Any] | None) -> str:

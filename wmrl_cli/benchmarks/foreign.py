@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from wmrl_cli.benchmarks.grading import (
+from wmrl_cli.benchmarks.submissions import (
     BYTES_BASE,
     BYTES_PER_ROW,
     Graded,

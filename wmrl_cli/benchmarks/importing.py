@@ -22,7 +22,7 @@ from typing import Protocol
 import pandas as pd
 
 from wmrl_cli.benchmarks.inventory import take_inventory
-from wmrl_cli.benchmarks.offline import tasks_folder
+from wmrl_cli.benchmarks.offline_specs import tasks_folder
 from wmrl_cli.benchmarks.suites import check_board, folder_digest
 from wmrl_cli.errors import ConfigError, TableError
 from wmrl_cli.names import unknown_name

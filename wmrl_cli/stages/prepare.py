@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from wmrl_cli.benchmarks import dsbench, mle_bench, mle_dojo, offline
 from wmrl_cli.benchmarks.importing import Failure, Importer, ImportRequest, import_suite
+from wmrl_cli.benchmarks.offline_specs import SUITE as OFFLINE
+from wmrl_cli.benchmarks.offline_specs import load_specs
 from wmrl_cli.errors import ConfigError, StageError
 from wmrl_cli.names import unknown_name
 from wmrl_cli.tables import TASKS, check_kind, provenance, rows_to_table, write_table
@@ -20,7 +22,7 @@ IMPORTERS: dict[str, Importer] = {
     "mle-bench": mle_bench.MleBench(),
     "dsbench": dsbench.DsBench(),
 }
-SUITES = (offline.SUITE, *IMPORTERS)
+SUITES = (OFFLINE, *IMPORTERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,7 @@ def prepare(config: PrepareConfig) -> Prepared:
                 f"`{target}` holds the suite `{found}`, not `{config.suite}`",
                 "give another folder with `-o`, or `--force` to replace the table",
             )
-    if config.suite == offline.SUITE:
+    if config.suite == OFFLINE:
         return Prepared(table=offline.prepare_offline(config.out, config.tasks))
     assert config.source is not None
     request = ImportRequest(
@@ -96,7 +98,7 @@ def check_suite(config: PrepareConfig) -> None:
     """Refuse an unknown suite, and a source folder that is missing, or given for the offline suite."""
     if config.suite not in SUITES:
         raise ConfigError(*unknown_name("suite", config.suite, SUITES))
-    if config.suite == offline.SUITE:
+    if config.suite == OFFLINE:
         if config.source is not None:
             raise ConfigError("the suite `offline` needs no `--from`", "its data come with installed packages")
         return
@@ -110,8 +112,8 @@ def check_suite(config: PrepareConfig) -> None:
 def list_tasks(config: PrepareConfig) -> list[dict[str, str]]:
     """Names and what is known before preparing, for `--list`: nothing is written."""
     check_suite(config)
-    if config.suite == offline.SUITE:
-        specs: Iterable[offline.OfflineSpec] = offline.load_specs().values()
+    if config.suite == OFFLINE:
+        specs = load_specs().values()
         names = ("task_id", "split", "category", "metric", "title", "source", "licence")
         return [{name: str(getattr(spec, name)) for name in names} for spec in specs]
     assert config.source is not None
