@@ -45,12 +45,6 @@ if ! docker version >/dev/null 2>&1; then
 fi
 
 if ! docker image inspect "$image" >/dev/null 2>&1; then
-    folder=$(mktemp -d)
-    # /sbin is a real folder: the engine puts its init there
-    for name in usr etc proc sys dev tmp run sbin opt job; do mkdir "$folder/$name"; done
-    chmod 1777 "$folder/tmp" # a tmpfs takes the mode of the folder below it
-    for name in bin lib lib64; do ln -s "usr/$name" "$folder/$name"; done
-    tar -C "$folder" -c . | docker import --change 'LABEL wmrl.skeleton=1' - "$image" >&2
-    rm -rf "$folder"
+    sh "$(dirname "$0")/ci-skeleton.sh" | docker import --change 'LABEL wmrl.skeleton=1' - "$image" >&2
 fi
 echo "$host"

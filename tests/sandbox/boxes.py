@@ -22,6 +22,7 @@ from wmrl_cli.sandbox.base import Capabilities, Ending, Job, RunResult, Sandbox,
 SKELETON = "wmrl-skeleton:2"
 PLAIN_UID = 62_000
 SYSTEM_PYTHON = "/usr/bin/python3"
+PODMAN = os.environ.get("WMRL_PODMAN_HOST", "unix:///var/lib/wmrl-podman/podman.sock")  # of scripts/ci-podman.sh
 
 
 def needed(reason: str) -> None:
@@ -32,10 +33,14 @@ def needed(reason: str) -> None:
 
 
 def open_box(kind: str, scratch: Path) -> Sandbox:
-    """`bubblewrap`, `bubblewrap-user`, `docker` or `unsafe-process`, or the test is skipped (in CI: failed)."""
+    """A backend, `bubblewrap-user` or `podman` (docker's on Podman); else the test is skipped (in CI: failed)."""
     if kind == "bubblewrap-user" and os.geteuid() == 0:
         return PlainUserBox(scratch)
     try:
+        if kind == "podman":
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("DOCKER_HOST", PODMAN)
+                return open_sandbox("docker", image=SKELETON, scratch=scratch)
         image = SKELETON if kind == "docker" else None
         return open_sandbox(kind.removesuffix("-user"), image=image, scratch=scratch)
     except UnavailableError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from wmrl_cli.sandbox.base import MIB, Ending, Limits, SubmissionState
+from wmrl_cli.sandbox.interpreter import ANSWER_FOLDERS
 
 E, S = Ending, SubmissionState
 LIMITS = Limits(
@@ -33,7 +34,7 @@ class Case:
     says: str = ""
     never: str = "LEAK"
     limits: dict[str, float] = field(default_factory=dict)
-    without_groups: tuple[Ending, ...] = ()  # allowed where no control group is there
+    without_groups: tuple[Ending, ...] = ()  # allowed where no control group is seen
 
     def all_limits(self) -> Limits:
         return replace(LIMITS, **self.limits)
@@ -54,7 +55,8 @@ CASES = [
     Case(
         "fork bomb",
         "import os, time\nfor _ in range(500):\n    if os.fork() == 0:\n        time.sleep(30)\n        os._exit(0)",
-        endings=(E.RESOURCE_LIMIT, E.FAILED),  # an engine does not say which
+        endings=(E.RESOURCE_LIMIT,),
+        without_groups=(E.RESOURCE_LIMIT, E.FAILED),
         says="BlockingIOError",
     ),
     Case(
@@ -193,6 +195,12 @@ CASES = [
         "             '/proc/1/cwd/input/../private/answers.csv'):\n    blocked(lambda: open(path).read())\n"
         "names = [n for f, d, files in os.walk('/') if not f.startswith(('/proc', '/usr', '/sys')) for n in files]\nprint('LEAK' if 'answers.csv' in names else 'none')",
         says="none",
+    ),
+    Case(
+        "answers that packages ship",
+        f"import os, sysconfig\nfor name in {ANSWER_FOLDERS!r}:\n    folder = os.path.join(sysconfig.get_path('purelib'), name)\n"
+        "    print('LEAK' if os.path.isdir(folder) and os.listdir(folder) else 'empty')",
+        says="empty",
     ),
     Case(
         "write where only reading is allowed",

@@ -18,7 +18,8 @@ import pytest
 from tests.sandbox.boxes import SKELETON, needed, open_box, processes_with
 from tests.sandbox.engine_stub import Behaviour, serve
 from wmrl_cli.sandbox.base import Ending, Job, Limits
-from wmrl_cli.sandbox.docker import DockerSandbox, Engine, connect
+from wmrl_cli.sandbox.container_engine import Engine, connect
+from wmrl_cli.sandbox.docker import DockerSandbox
 from wmrl_cli.sandbox.interpreter import find_interpreter
 
 
@@ -28,14 +29,16 @@ def job(folder: Path, script: str = "pass", **limits) -> Job:
     return Job(job_id="x", script=script, data_dir=data, limits=Limits(**limits), seed=91_000_000 + os.getpid())
 
 
+def stub_engine(client: docker.DockerClient, address: str, kind: str = "docker", version: str = "1.0") -> Engine:
+    return Engine(client=client, kind=kind, version=version, address=address, image_id="stub", skeleton=False)
+
+
 @contextlib.contextmanager
 def stubbed(folder: Path, behaviour: Behaviour):
     server, address = serve(folder, behaviour)
     client = docker.DockerClient(base_url=address, version="1.41", timeout=5)
     try:
-        yield DockerSandbox(
-            Engine(client, "docker", "stub", skeleton=False), find_interpreter(), scratch=folder / "scratch"
-        )
+        yield DockerSandbox(stub_engine(client, address), find_interpreter(), scratch=folder / "scratch")
     finally:
         client.close()
         server.shutdown()
@@ -87,7 +90,7 @@ def test_the_engines_evidence_decides_the_ending(tmp_path, state, ending):
 
 
 def test_a_container_that_will_not_die_is_lost(tmp_path, monkeypatch):
-    monkeypatch.setattr("wmrl_cli.sandbox.docker._KILL_S", 0.4)
+    monkeypatch.setattr("wmrl_cli.sandbox.container_run._KILL_S", 0.4)
     behaviour = Behaviour()
     behaviour.state |= {"Running": True, "Status": "running"}
     with stubbed(tmp_path, behaviour) as box:
@@ -97,7 +100,7 @@ def test_a_container_that_will_not_die_is_lost(tmp_path, monkeypatch):
 
 
 def test_output_that_breaks_off_while_the_container_runs_is_lost(tmp_path, monkeypatch):
-    monkeypatch.setattr("wmrl_cli.sandbox.docker._KILL_S", 1.0)
+    monkeypatch.setattr("wmrl_cli.sandbox.container_run._KILL_S", 1.0)
     behaviour = Behaviour(dies_of_kill=True)
     behaviour.state |= {"Running": True, "Status": "running"}
     with stubbed(tmp_path, behaviour) as box:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.sandbox.boxes import SKELETON, needed, open_box
 from wmrl_cli.errors import StageError, UnavailableError
-from wmrl_cli.sandbox.docker import connect
+from wmrl_cli.sandbox.container_engine import connect
 from wmrl_cli.sandbox.image_build import FOLDER, build_image
 
 pytestmark = pytest.mark.docker

@@ -73,22 +73,17 @@ def _try(name: str, setup: Setup) -> tuple[Sandbox | None, Capabilities]:
 
 def _docker(setup: Setup) -> Sandbox | str:
     try:
-        import docker.errors
-        import requests
-
-        from wmrl_cli.sandbox.docker import DockerSandbox, connect
+        from wmrl_cli.sandbox.container_engine import connect
+        from wmrl_cli.sandbox.docker import DockerSandbox
     except ModuleNotFoundError:
         return "the package `docker` is not installed (`pip install 'wmrl-cli[docker]'`)"
     from wmrl_cli.sandbox.image_build import TAG
     from wmrl_cli.sandbox.interpreter import find_interpreter
 
-    image = setup.image or TAG
     try:
-        engine = connect(image)
-    except docker.errors.ImageNotFound:
-        return f"the engine answers, but the image `{image}` is absent"
-    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
-        return f"no engine answers ({str(error).splitlines()[0]})"
+        engine = connect(setup.image or TAG)
+    except UnavailableError as error:
+        return error.message
     return DockerSandbox(engine, find_interpreter(setup.python), runtime=setup.runtime, scratch=setup.scratch)
 
 

@@ -10,70 +10,34 @@ import contextlib
 import functools
 import os
 import secrets
-import select
 import threading
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Any
 
-import docker
-import requests
-from docker.errors import DockerException
-from docker.types import DeviceRequest, LogConfig, Ulimit
+from docker.types import LogConfig, Mount, Ulimit
 
 from wmrl_cli.errors import UnavailableError
 from wmrl_cli.sandbox.base import Capabilities, Ending, Job, Limits, RunResult
-from wmrl_cli.sandbox.evidence import Evidence, Stop
-from wmrl_cli.sandbox.frames import Frames
+from wmrl_cli.sandbox.container_engine import FAULTS, Engine, words_of
+from wmrl_cli.sandbox.container_evidence import ENGINE
+from wmrl_cli.sandbox.container_run import ContainerRun, WatchedContainer, close_stream
 from wmrl_cli.sandbox.interpreter import Interpreter, script_environment
-from wmrl_cli.sandbox.output import HeadTail
 from wmrl_cli.sandbox.owner import is_dead, owner_name, scratch_root
 from wmrl_cli.sandbox.packages import LISTING, installed_packages, read_listing
 from wmrl_cli.sandbox.probe import PROBE, read_probe
-from wmrl_cli.sandbox.proctree import tree_usage
 from wmrl_cli.sandbox.runs import check_data, finish, lost
+from wmrl_cli.sandbox.seccomp import profile
 from wmrl_cli.sandbox.slots import slot_uid
-from wmrl_cli.sandbox.supervise import Watched
 from wmrl_cli.sandbox.watch import FolderWatch
 from wmrl_cli.sandbox.workdir import SCRIPT, WorkFolder, sweep_folders, work_folder
 
 NAME = "docker"
 OWNER_LABEL = "wmrl.owner"
-SKELETON_LABEL = "wmrl.skeleton"
 WORK = "/job"
-_TICK_S = 0.05
-_SAMPLE_S = 0.25
-_ASK_S = 2.0  # how often a silent container is asked whether it still runs
-_KILL_S = 20.0
-_LAST_WORDS_S = 2.0  # how long the end of the output may take after the end of the container
-_API_S = 60
 _PODMAN_PROCESSES = 32_768  # Podman cannot go above its own limit
 _STARTS = threading.BoundedSemaphore(2)  # starting many at once makes all of them slow
-_FAULTS = (DockerException, requests.RequestException, OSError)
-
-
-@dataclass(frozen=True)
-class Engine:
-    """What is known about the engine and the image."""
-
-    client: docker.DockerClient
-    kind: str  # docker | podman
-    image_id: str
-    skeleton: bool
-
-
-def connect(image: str) -> Engine:
-    """The engine of the environment (DOCKER_HOST) and the image. Raises what docker-py raises."""
-    client = docker.from_env(timeout=_API_S)
-    version = client.version()
-    names = [component.get("Name", "") for component in version.get("Components") or []]
-    found = client.images.get(image)
-    skeleton = SKELETON_LABEL in (found.labels or {})
-    kind = "podman" if any("podman" in name.lower() for name in names) else "docker"
-    return Engine(client, kind, str(found.id), skeleton)
 
 
 class DockerSandbox:
@@ -102,28 +66,39 @@ class DockerSandbox:
         """Read from the interpreter, or from the image by running it. Raises UnavailableError."""
         if self.engine.skeleton:
             return installed_packages(self.interpreter.executable)
-        data = self._root / "probe"
-        data.mkdir(exist_ok=True)
-        data.chmod(0o755)
-        listing = self.run(Job(job_id="packages", script=LISTING, data_dir=data, limits=Limits(wall_s=120)))
+        listing = self.run(self._own_job("packages", LISTING, Limits(wall_s=120)))
         if listing.ending is not Ending.EXITED:
             raise UnavailableError(f"could not list the image's packages: {listing.detail or listing.stderr}")
         return read_listing(listing.stdout)
 
     def preflight(self) -> Capabilities:
         """Runs one probe; what it saw is what counts."""
-        data = self._root / "probe"
-        data.mkdir(exist_ok=True)
-        data.chmod(0o755)
-        result = self.run(Job(job_id="preflight", script=PROBE, data_dir=data, limits=Limits(wall_s=60, processes=64)))
+        result = self.run(self._own_job("preflight", PROBE, Limits(wall_s=60, processes=64)))
         reason = ""
         if result.ending is not Ending.EXITED:
-            reason = result.detail or result.stderr
-        elif leaks := read_probe(result.stdout):
+            reason = self._why_lost(result.detail) if result.ending is Ending.LOST else result.detail or result.stderr
+        elif leaks := read_probe(result.stdout, filtered=True):
             reason = f"the sandbox leaks: {', '.join(leaks)}"
         if reason:
             return Capabilities(backend=NAME, available=False, reason=reason)
-        return Capabilities(backend=NAME, available=True, enforcement=self._enforcement())
+        return Capabilities(backend=NAME, available=True, enforcement=result.enforcement)
+
+    def _own_job(self, name: str, script: str, limits: Limits) -> Job:
+        return Job(job_id=name, script=script, data_dir=self._folder("probe"), limits=limits)
+
+    def _folder(self, name: str) -> Path:
+        """An empty folder of ours that every user may read, for binding."""
+        folder = self._root / name
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
+        return folder
+
+    def _why_lost(self, detail: str) -> str:
+        """An engine that cannot find our folder, which it then names, has other folders than we have."""
+        if str(self._root) not in detail:
+            return detail
+        engine = f"{self.engine.kind} {self.engine.version} at `{self.engine.address}`"
+        return f"{engine} does not see this machine's folder `{self._root}`, so it must run on this machine ({detail})"
 
     def run(self, job: Job, cancel: Event | None = None) -> RunResult:
         try:
@@ -132,16 +107,18 @@ class DockerSandbox:
                 os.mkdir("input", dir_fd=work.descriptor)
                 watched = self._watched(job, cancel, work, uid)
                 collected = work.collect(job)
-            return finish(watched, collected, backend=NAME, enforcement=self._enforcement())
-        except _FAULTS as error:
-            return lost(NAME, self._enforcement(), f"the engine failed: {_first_line(error)}")
+            return finish(watched, collected, backend=NAME, enforcement=self._enforcement(watched.source))
+        except UnavailableError as error:
+            return lost(NAME, self._enforcement(), error.message)
+        except FAULTS as error:
+            return lost(NAME, self._enforcement(), f"the engine failed: {words_of(error)}")
 
-    def _watched(self, job: Job, cancel: Event | None, work: WorkFolder, uid: int | None) -> Watched:
+    def _watched(self, job: Job, cancel: Event | None, work: WorkFolder, uid: int | None) -> WatchedContainer:
         with _STARTS, contextlib.ExitStack() as held:
             container = held.enter_context(self._container(job, work, uid))
             stream = container.attach_socket(params={"stdout": 1, "stderr": 1, "stream": 1})
-            held.callback(_close, stream)
-            run = _ContainerRun(container, stream, job.limits, cancel, FolderWatch(str(work.path)))
+            held.callback(close_stream, stream)
+            run = ContainerRun(container, stream, job.limits, cancel, FolderWatch(str(work.path)))
             held.enter_context(run.listening())
             run.start()
             kept = held.pop_all()
@@ -155,19 +132,19 @@ class DockerSandbox:
         try:
             yield client.containers.create(self.engine.image_id, name=name, **self._settings(job, work, uid))
         finally:
-            with contextlib.suppress(*_FAULTS):  # one that will not go is left to the next sweep
+            with contextlib.suppress(*FAULTS):  # one that will not go is left to the next sweep
                 client.api.remove_container(name, force=True, v=True)
 
     def _settings(self, job: Job, work: WorkFolder, uid: int | None) -> dict[str, Any]:
         limits, user = job.limits, uid if uid is not None else os.geteuid()
-        folders = {str(work.path): (WORK, "rw"), str(job.data_dir.absolute()): (f"{WORK}/input", "ro")}
-        hidden: list[Path] = []
+        places = {WORK: work.path, f"{WORK}/input": job.data_dir.absolute()}
         python = "python"
         if self.engine.skeleton:
-            folders |= {str(folder): (str(folder), "ro") for folder in (Path("/usr"), *self.interpreter.folders)}
-            folders |= {path: (path, "ro") for path in ("/etc/ld.so.cache", "/etc/alternatives") if Path(path).exists()}
-            hidden, python = list(self.interpreter.hidden), str(self.interpreter.executable)
-        tmpfs = {"/tmp": f"size={limits.tmp_bytes},mode=1777", **{str(path): "ro,size=4k" for path in hidden}}
+            system = [path for path in (Path("/etc/ld.so.cache"), Path("/etc/alternatives")) if path.exists()]
+            places |= {str(path): path for path in (Path("/usr"), *system, *self.interpreter.folders)}
+            # not a tmpfs, into which Podman copies what it shall hide
+            places |= dict.fromkeys(map(str, self.interpreter.hidden), self._folder("empty"))
+            python = str(self.interpreter.executable)
         return {
             "command": [python, SCRIPT],
             "user": f"{user}:{user}",
@@ -175,40 +152,56 @@ class DockerSandbox:
             "hostname": "sandbox",
             "environment": {**script_environment(cpus=limits.cpus, seed=job.seed, home="/tmp", gpu=job.gpu), **job.env},
             "labels": {OWNER_LABEL: owner_name()},
-            "volumes": [f"{outside}:{inside}:{mode}" for outside, (inside, mode) in folders.items()],
+            # mounts, not volumes: of a folder that it cannot find an engine would make an empty one
+            "mounts": [
+                Mount(target, str(source), type="bind", read_only=target != WORK) for target, source in places.items()
+            ],
             "network_mode": "none",
             "read_only": True,
-            "tmpfs": tmpfs,
+            "tmpfs": {"/tmp": f"size={limits.tmp_bytes},mode=1777"},
             "shm_size": limits.shm_bytes,
             "ipc_mode": "private",
             "init": True,
             "cap_drop": ["ALL"],
-            "security_opt": ["no-new-privileges"],
+            "security_opt": ["no-new-privileges", *self._own_filter],
             "mem_limit": limits.memory_bytes,
             "memswap_limit": limits.memory_bytes,
             "nano_cpus": int(min(limits.cpus, os.cpu_count() or 1) * 1e9),
             "pids_limit": limits.processes,
-            # counted per user, so it bounds a run only where the user is the run's own
-            "ulimits": _ulimits(limits, processes=limits.processes if uid is not None else _PODMAN_PROCESSES),
-            "device_requests": [DeviceRequest(device_ids=[job.gpu], capabilities=[["gpu"]])] if job.gpu else None,
+            # counted per user, so it bounds a run only where the user is the run's own; above the limit of the
+            # control group, which is then the one that is met, and which counts what it refuses
+            "ulimits": _ulimits(limits, processes=limits.processes + 16 if uid is not None else _PODMAN_PROCESSES),
+            "device_requests": [self.engine.gpu_request(job.gpu)] if job.gpu else None,
             "log_config": LogConfig(type="none"),
             "runtime": self.runtime,
         }
 
+    @functools.cached_property
+    def _own_filter(self) -> list[str]:
+        """Podman's own filter of system calls lets a script make user namespaces and mount inside them."""
+        if self.engine.kind != "podman":
+            return []
+        path, scratch = self._root / "seccomp.json", self._root / f"seccomp-{secrets.token_hex(8)}"
+        scratch.write_text(profile())
+        os.replace(scratch, path)  # never half a file, whoever else starts now
+        return [f"seccomp={path}"]
+
     def sweep(self) -> int:
         """Remove the containers and work folders of dead owners; an engine that is gone keeps its containers."""
         removed = sweep_folders(self._root)
-        with contextlib.suppress(*_FAULTS):
+        with contextlib.suppress(*FAULTS):
             for container in self.engine.client.containers.list(all=True, filters={"label": OWNER_LABEL}):
                 if is_dead(container.labels.get(OWNER_LABEL, "")):
                     container.remove(force=True, v=True)
                     removed += 1
         return removed
 
-    def _enforcement(self) -> dict[str, str]:
+    def _enforcement(self, evidence: str = ENGINE) -> dict[str, str]:
+        """`evidence`: where it was seen what a script used and was refused, as a control group or by the engine."""
         return {
             "isolation": self.runtime or "container",
-            "engine": self.engine.kind,
+            "engine": f"{self.engine.kind} {self.engine.version}",
+            "evidence": evidence,
             "image": self.engine.image_id.removeprefix("sha256:")[:12],
             "network": "none",
             "filesystem": "image+named-folders",
@@ -216,117 +209,9 @@ class DockerSandbox:
             "processes": "cgroup",
             "cpus": "cgroup",
             "disk": "watchdog",
-            "seccomp": "engine-default",
+            "seccomp": "on" if self.engine.kind == "podman" else "engine-default",
             "uid": "slot" if os.geteuid() == 0 else "own",
         }
-
-
-class _ContainerRun:
-    """The watching of one container. Its output is taken by a thread from before the start until after the end,
-    because the engine answers nothing about a container whose output nobody takes."""
-
-    def __init__(self, container: Any, stream: Any, limits: Limits, cancel: Event | None, folder: FolderWatch) -> None:
-        self.container, self.stream, self.limits, self.cancel, self.folder = container, stream, limits, cancel, folder
-        self.stdout = HeadTail(limits.output_head_bytes, limits.output_tail_bytes)
-        self.stderr = HeadTail(limits.output_head_bytes, limits.output_tail_bytes)
-        self.frames = Frames(self.stdout, self.stderr)
-        self.closed = Event()  # the engine closed the stream, which it does at the end
-        self.cpu_s, self.peak, self.pid = 0.0, 0, 0
-        self.started = self.next_sample = self.next_ask = time.monotonic()
-
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """Take what the script prints, until the block ends or the stream does."""
-        over = Event()
-        reader = threading.Thread(target=self._listen, args=(over,), daemon=True)
-        reader.start()
-        try:
-            yield
-        finally:
-            over.set()
-            reader.join()
-
-    def _listen(self, over: Event) -> None:
-        poller = select.poll()
-        poller.register(self.stream.fileno(), select.POLLIN)
-        try:
-            while not over.is_set():
-                if not poller.poll(_TICK_S * 1000):
-                    continue
-                data = os.read(self.stream.fileno(), 1 << 18)
-                if not data:
-                    return
-                self.frames.feed(data)
-        except (OSError, ValueError):
-            return  # the connection broke: what becomes of the container is asked from the engine
-        finally:
-            self.closed.set()
-
-    def start(self) -> None:
-        self.container.start()
-        self.started = self.next_sample = self.next_ask = time.monotonic()
-        self.pid = self._state().get("Pid") or 0
-
-    def watch(self) -> Watched:
-        stop = None
-        while stop is None and not self.closed.wait(_TICK_S):
-            stop = self._over_limit()
-            if stop is None and time.monotonic() >= self.next_ask:
-                self.next_ask = time.monotonic() + _ASK_S
-                if not self._state().get("Running"):
-                    break
-        wall = time.monotonic() - self.started
-        state = self._end(killed=stop is not None)
-        self.closed.wait(_LAST_WORDS_S)
-        return Watched(evidence=self._evidence(wall, stop, state), stdout=self.stdout, stderr=self.stderr)
-
-    def _over_limit(self) -> Stop | None:
-        now = time.monotonic()
-        if self.cancel is not None and self.cancel.is_set():
-            return Stop.CANCEL
-        if now - self.started > self.limits.wall_s:
-            return Stop.WALL
-        if self.stdout.total + self.stderr.total > self.limits.output_kill_bytes:
-            return Stop.OUTPUT
-        if now < self.next_sample:
-            return None
-        cpu_s, memory = tree_usage(self.pid) if self.pid else (0.0, 0)
-        self.cpu_s, self.peak = max(self.cpu_s, cpu_s), max(self.peak, memory)
-        found = self.folder.over_limit(self.limits)
-        self.next_sample = time.monotonic() + max(_SAMPLE_S, 5 * (time.monotonic() - now))
-        return Stop.CPU if self.limits.cpu_s is not None and self.cpu_s > self.limits.cpu_s else found
-
-    def _end(self, *, killed: bool) -> dict[str, Any]:
-        """The container's state once it has ended, killing it where it has not. Raises what docker-py raises."""
-        deadline, cut_off = time.monotonic() + _KILL_S, ""
-        while True:
-            if killed or cut_off:
-                with contextlib.suppress(DockerException):  # it ended meanwhile
-                    self.container.kill()
-            state = self._state()
-            if not state.get("Running") and state.get("Status") != "created":
-                return {**state, "Error": cut_off or state.get("Error")}
-            if time.monotonic() > deadline:
-                return {"Error": f"the container did not end within {_KILL_S:.0f} s"}
-            if not killed and time.monotonic() > deadline - _KILL_S / 2:
-                cut_off = "the engine ended the output of a container that still ran"
-            time.sleep(0.02)
-
-    def _state(self) -> dict[str, Any]:
-        self.container.reload()
-        return dict(self.container.attrs["State"])
-
-    def _evidence(self, wall_s: float, stop: Stop | None, state: dict[str, Any]) -> Evidence:
-        return Evidence(
-            failure=str(state.get("Error") or ""),
-            stop=stop,
-            exit_code=state.get("ExitCode"),
-            wall_s=wall_s,
-            cpu_s=self.cpu_s or None,
-            cpu_limit_s=self.limits.cpu_s,
-            peak_memory_bytes=self.peak or None,
-            oom_kills=1 if state.get("OOMKilled") else 0,
-        )
 
 
 def _ulimits(limits: Limits, *, processes: int) -> list[Ulimit]:
@@ -340,14 +225,3 @@ def _ulimits(limits: Limits, *, processes: int) -> list[Ulimit]:
         seconds = max(1, -int(-limits.cpu_s // 1))
         found.append(Ulimit(name="cpu", soft=seconds, hard=seconds + 1))
     return found
-
-
-def _close(stream: Any) -> None:
-    """Close an attach stream and the connection below it, which docker-py keeps open for as long as it is known."""
-    for part in (getattr(stream, "_response", None), getattr(stream, "_sock", None), stream):
-        if part is not None:
-            part.close()
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]

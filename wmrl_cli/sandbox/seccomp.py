@@ -1,5 +1,7 @@
 """A system-call filter for scripts: classic BPF that answers EPERM to what no data-science script needs.
 
+For an engine whose own filter lets scripts make namespaces (Podman's does) the same is written as a profile.
+
 Built here, so that no binary blob is shipped. Only x86_64 and aarch64; elsewhere there is no filter, and the
 run's `enforcement` says so.
 """
@@ -7,6 +9,7 @@ run's `enforcement` says so.
 from __future__ import annotations
 
 import errno
+import json
 import platform
 import struct
 
@@ -90,3 +93,23 @@ def filter_program(machine: str | None = None) -> bytes | None:
         (_RETURN, 0, 0, _ALLOW),
     ]
     return b"".join(struct.pack("<HBBI", *instruction) for instruction in program)
+
+
+def profile() -> str:
+    """The same filter as the JSON profile that container engines read; they know the numbers themselves."""
+    refuse = {"action": "SCMP_ACT_ERRNO", "errnoRet": errno.EPERM}
+    flags = [1 << bit for bit in range(_NEW_NAMESPACES.bit_length()) if _NEW_NAMESPACES >> bit & 1]
+    return json.dumps(
+        {
+            "defaultAction": "SCMP_ACT_ALLOW",
+            "syscalls": [
+                {"names": list(_DENIED), **refuse},
+                {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": errno.ENOSYS},
+                *({"names": ["clone"], "args": [_has(flag)], **refuse} for flag in flags),
+            ],
+        }
+    )
+
+
+def _has(flag: int) -> dict[str, object]:
+    return {"index": 0, "value": flag, "valueTwo": flag, "op": "SCMP_CMP_MASKED_EQ"}
