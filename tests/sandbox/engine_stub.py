@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socketserver
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+
+import docker
+
+from wmrl_cli.sandbox.container_engine import Engine
+from wmrl_cli.sandbox.docker import DockerSandbox
+from wmrl_cli.sandbox.interpreter import find_interpreter
 
 
 @dataclass
@@ -96,7 +104,12 @@ class Handler(BaseHTTPRequestHandler):
     def _document(self, step: str) -> Any:
         match step:
             case "version":
-                return {"ApiVersion": "1.41", "MinAPIVersion": "1.12", "Components": [{"Name": "Engine"}]}
+                return {
+                    "ApiVersion": "1.41",
+                    "MinAPIVersion": "1.12",
+                    "Version": "1.0",
+                    "Components": [{"Name": "Engine"}],
+                }
             case "create":
                 return {"Id": "c1", "Warnings": []}
             case "image":
@@ -136,3 +149,19 @@ def serve(folder: Path, behaviour: Behaviour) -> tuple[Server, str]:
     server = Server(str(path), type("Bound", (Handler,), {"behaviour": behaviour}))
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     return server, f"unix://{path}"
+
+
+@contextlib.contextmanager
+def stubbed(
+    folder: Path, behaviour: Behaviour, *, kind: str = "docker", version: str = "1.0"
+) -> Iterator[DockerSandbox]:
+    """The docker backend on a running stub."""
+    server, address = serve(folder, behaviour)
+    client = docker.DockerClient(base_url=address, version="1.41", timeout=5)
+    engine = Engine(client=client, kind=kind, version=version, address=address, image_id="stub", skeleton=False)
+    try:
+        yield DockerSandbox(engine, find_interpreter(), scratch=folder / "scratch")
+    finally:
+        client.close()
+        server.shutdown()
+        server.server_close()

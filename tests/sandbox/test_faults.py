@@ -12,13 +12,12 @@ import threading
 import time
 from pathlib import Path
 
-import docker
 import pytest
 
 from tests.sandbox.boxes import SKELETON, needed, open_box, processes_with
-from tests.sandbox.engine_stub import Behaviour, serve
+from tests.sandbox.engine_stub import Behaviour, stubbed
 from wmrl_cli.sandbox.base import Ending, Job, Limits
-from wmrl_cli.sandbox.container_engine import Engine, connect
+from wmrl_cli.sandbox.container_engine import connect
 from wmrl_cli.sandbox.docker import DockerSandbox
 from wmrl_cli.sandbox.interpreter import find_interpreter
 
@@ -27,22 +26,6 @@ def job(folder: Path, script: str = "pass", **limits) -> Job:
     data = folder / "data"
     data.mkdir(exist_ok=True)
     return Job(job_id="x", script=script, data_dir=data, limits=Limits(**limits), seed=91_000_000 + os.getpid())
-
-
-def stub_engine(client: docker.DockerClient, address: str, kind: str = "docker", version: str = "1.0") -> Engine:
-    return Engine(client=client, kind=kind, version=version, address=address, image_id="stub", skeleton=False)
-
-
-@contextlib.contextmanager
-def stubbed(folder: Path, behaviour: Behaviour):
-    server, address = serve(folder, behaviour)
-    client = docker.DockerClient(base_url=address, version="1.41", timeout=5)
-    try:
-        yield DockerSandbox(stub_engine(client, address), find_interpreter(), scratch=folder / "scratch")
-    finally:
-        client.close()
-        server.shutdown()
-        server.server_close()
 
 
 def test_the_stub_is_an_engine_whose_container_exits(tmp_path):
@@ -106,21 +89,6 @@ def test_output_that_breaks_off_while_the_container_runs_is_lost(tmp_path, monke
     with stubbed(tmp_path, behaviour) as box:
         result = box.run(job(tmp_path))
     assert result.ending is Ending.LOST and "still ran" in result.detail
-
-
-def test_an_absent_image_and_a_silent_engine_are_named(monkeypatch, tmp_path):
-    from wmrl_cli.errors import UnavailableError
-    from wmrl_cli.sandbox import open_sandbox
-
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
-    with pytest.raises(UnavailableError, match="no engine answers"):
-        open_sandbox("docker")
-    server, address = serve(tmp_path, Behaviour(faults={"image": 404}))
-    monkeypatch.setenv("DOCKER_HOST", address)
-    with pytest.raises(UnavailableError, match="image `stub` is absent"):
-        open_sandbox("docker", image="stub")
-    server.shutdown()
-    server.server_close()
 
 
 def test_a_full_disk_is_ours(tmp_path, monkeypatch):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import struct
 
 import pytest
 
-from wmrl_cli.sandbox.seccomp import filter_program
+from wmrl_cli.sandbox.seccomp import filter_program, profile
 
 ALLOW, KILL, EPERM = 0x7FFF0000, 0x80000000, 0x00050000 | errno.EPERM
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -55,3 +56,12 @@ def test_another_instruction_set_is_killed():
     assert answer("x86_64", 0, arch=0x40000003) == KILL  # 32-bit calls of the same machine
     assert answer("x86_64", 0x40000000 + 0) == EPERM  # x32
     assert filter_program("riscv64") is None
+
+
+def test_podmans_filter_refuses_what_ours_refuses():
+    rules = json.loads(profile())
+    assert rules["defaultAction"] == "SCMP_ACT_ALLOW"
+    refused = {name for rule in rules["syscalls"] if "args" not in rule for name in rule["names"]}
+    assert {"unshare", "mount", "setns", "bpf", "ptrace", "clone3"} <= refused and "clone" not in refused
+    flags = [rule["args"][0]["value"] for rule in rules["syscalls"] if rule["names"] == ["clone"]]
+    assert sum(flags) == 0x7E020000 and len(flags) == 7  # one rule for each kind of namespace

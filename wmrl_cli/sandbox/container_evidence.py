@@ -7,12 +7,9 @@ last look is taken when that process ends (a pidfd says when), by a thread that 
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
 import select
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -22,6 +19,7 @@ from wmrl_cli.sandbox.container_engine import FAULTS
 
 ENGINE = "engine"  # the evidence where the group cannot be seen
 _SAMPLE_S = 0.25
+_EARLY_S = 0.005
 _JOIN_S = 2.0
 _NOTHING = Usage(None, None, 0, 0)
 
@@ -51,57 +49,108 @@ def container_group(pid: int, container_id: str, proc: Path = Path("/proc")) -> 
     return None
 
 
+class Places:
+    """Where an engine puts its groups, learned from the first one that was found: there the next is looked for."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Group, str] | None = None
+
+    def learn(self, group: Group, container_id: str) -> None:
+        self._known = group, container_id
+
+    def of(self, container_id: str) -> Group | None:
+        """Where the group of a container will be; None before anything was learned."""
+        if self._known is None:
+            return None
+        group, other = self._known
+        folders = {name: Path(str(folder).replace(other, container_id)) for name, folder in group.folders.items()}
+        return Group(group.version, folders)
+
+
 class Witness:
-    """What was seen so far. `source` says where: `cgroup-v1`, `cgroup-v2` or `engine`."""
+    """Looks at one container in a thread of its own, from before its start.
 
-    def __init__(self, source: str) -> None:
-        self.source, self.used, self.over = source, _NOTHING, Event()
+    `source` says where: `cgroup-v1`, `cgroup-v2`, or `engine` where no group can be seen. A script may be over
+    before the engine has said that it started, so until then the group is looked for where it will be.
+    """
 
-    def look(self, read: Callable[[], Usage], pidfd: int | None) -> None:
-        """Look again and again, and for the last time when the process of `pidfd` ends (null: when we say so)."""
-        poller = select.poll()
-        if pidfd is not None:
-            poller.register(pidfd, select.POLLIN)
-        while True:
-            self.used = _more(self.used, read())
-            if pidfd is None:
-                if self.over.wait(_SAMPLE_S):
-                    return
-            elif poller.poll(_SAMPLE_S * 1000):
-                self.used = _more(self.used, read())
-                return
-            elif self.over.is_set():
-                return
+    def __init__(self, container: Any, places: Places) -> None:
+        self.container, self.places = container, places
+        self.source, self.used = ENGINE, _NOTHING
+        self._group, self._pidfd = places.of(container.id), -1
+        self._started, self._over = Event(), Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
 
+    def __enter__(self) -> Witness:
+        self._thread.start()
+        return self
 
-@contextlib.contextmanager
-def witnessed(container: Any, pid: int) -> Iterator[Witness]:
-    """Watch a container that was started; what was seen is complete after the block."""
-    pidfd = _open_pidfd(pid)  # before the id is looked at: from then on it is that process's or nobody's
-    group = container_group(pid, container.id) if pidfd is not None else None
-    if pidfd is not None and group is None:
-        os.close(pidfd)
-        pidfd = None
-    witness = Witness(group.version if group else ENGINE)
-    read = group.usage if group else functools.partial(_engine_usage, container)
-    thread = threading.Thread(target=witness.look, args=(read, pidfd), daemon=True)
-    thread.start()
-    try:
-        yield witness
-    finally:
-        witness.over.set()
-        thread.join(_JOIN_S)  # an engine may take its time over a last question
-        if pidfd is not None:
+    def __exit__(self, *error: object) -> None:
+        self.finish()
+
+    def started(self, pid: int) -> None:
+        """The engine says that the first process is `pid`; 0: that it is over already."""
+        pidfd = _open_pidfd(pid)  # before the id is looked at: from then on it is that process's or nobody's
+        group = container_group(pid, self.container.id) if pidfd >= 0 else None
+        if group is not None:
+            self._group, self._pidfd = group, pidfd
+            self.places.learn(group, self.container.id)
+        elif pidfd >= 0:
             os.close(pidfd)
+        self._started.set()
+
+    def finish(self) -> None:
+        """No more looking: what was seen is complete where the container has ended."""
+        self._over.set()
+        self._started.set()
+        self._thread.join(_JOIN_S)  # an engine may take its time over a last question
+        if self._pidfd >= 0 and not self._thread.is_alive():
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def _look(self) -> None:
+        while not self._started.wait(_EARLY_S):
+            self._see_group()
+        if self._pidfd >= 0:
+            self._look_until_the_end()
+        elif self._see_group():
+            while self._see_group() and not self._over.wait(_EARLY_S):
+                pass
+        elif self.source == ENGINE and not self._over.is_set():
+            self._ask_the_engine()
+
+    def _see_group(self) -> bool:
+        used = _NOTHING if self._group is None else self._group.usage()
+        if self._group is None or used == _NOTHING:
+            return False
+        self.source, self.used = self._group.version, _more(self.used, used)
+        return True
+
+    def _look_until_the_end(self) -> None:
+        poller = select.poll()
+        poller.register(self._pidfd, select.POLLIN)
+        while True:
+            self._see_group()
+            if poller.poll(_SAMPLE_S * 1000):
+                self._see_group()
+                return
+            if self._over.is_set():
+                return
+
+    def _ask_the_engine(self) -> None:
+        while True:
+            self.used = _more(self.used, _engine_usage(self.container))
+            if self._over.wait(_SAMPLE_S):
+                return
 
 
-def _open_pidfd(pid: int) -> int | None:
+def _open_pidfd(pid: int) -> int:
     if not pid or not hasattr(os, "pidfd_open"):
-        return None
+        return -1
     try:
         return os.pidfd_open(pid)
     except OSError:
-        return None
+        return -1
 
 
 def _engine_usage(container: Any) -> Usage:

@@ -15,7 +15,7 @@ from typing import Any
 from docker.errors import DockerException
 
 from wmrl_cli.sandbox.base import Limits
-from wmrl_cli.sandbox.container_evidence import Witness, witnessed
+from wmrl_cli.sandbox.container_evidence import Places, Witness
 from wmrl_cli.sandbox.evidence import Evidence, Stop
 from wmrl_cli.sandbox.frames import Frames
 from wmrl_cli.sandbox.output import HeadTail
@@ -40,8 +40,17 @@ class ContainerRun:
     """The watching of one container. Its output is taken by a thread from before the start until after the end,
     because the engine answers nothing about a container whose output nobody takes."""
 
-    def __init__(self, container: Any, stream: Any, limits: Limits, cancel: Event | None, folder: FolderWatch) -> None:
+    def __init__(
+        self,
+        container: Any,
+        stream: Any,
+        limits: Limits,
+        cancel: Event | None,
+        folder: FolderWatch,
+        places: Places,
+    ) -> None:
         self.container, self.stream, self.limits, self.cancel, self.folder = container, stream, limits, cancel, folder
+        self.witness = Witness(container, places)
         self.stdout = HeadTail(limits.output_head_bytes, limits.output_tail_bytes)
         self.stderr = HeadTail(limits.output_head_bytes, limits.output_tail_bytes)
         self.frames = Frames(self.stdout, self.stderr)
@@ -50,12 +59,13 @@ class ContainerRun:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Take what the script prints, until the block ends or the stream does."""
+        """Take what the script prints and see what it uses, until the block ends or the container does."""
         over = Event()
         reader = threading.Thread(target=self._listen, args=(over,), daemon=True)
         reader.start()
         try:
-            yield
+            with self.witness:
+                yield
         finally:
             over.set()
             reader.join()
@@ -79,24 +89,29 @@ class ContainerRun:
     def start(self) -> None:
         self.container.start()
         self.started = self.next_sample = self.next_ask = time.monotonic()
+        self.witness.started(self._state().get("Pid") or 0)
 
     def watch(self) -> WatchedContainer:
-        stop, pid = None, self._state().get("Pid") or 0
-        with witnessed(self.container, pid) as witness:
-            while stop is None and not self.closed.wait(_TICK_S):
-                stop = self._over_limit(witness)
-                if stop is None and time.monotonic() >= self.next_ask:
-                    self.next_ask = time.monotonic() + _ASK_S
-                    if not self._state().get("Running"):
-                        break
-            wall = time.monotonic() - self.started
-            state = self._end(killed=stop is not None)
-            self.closed.wait(_LAST_WORDS_S)
-        evidence = self._evidence(wall, stop, state, witness)
-        return WatchedContainer(evidence=evidence, stdout=self.stdout, stderr=self.stderr, source=witness.source)
+        stop = None
+        while stop is None and not self.closed.wait(_TICK_S):
+            stop = self._over_limit()
+            if stop is None and time.monotonic() >= self.next_ask:
+                self.next_ask = time.monotonic() + _ASK_S
+                if not self._state().get("Running"):
+                    break
+        wall = time.monotonic() - self.started
+        state = self._end(killed=stop is not None)
+        self.closed.wait(_LAST_WORDS_S)
+        self.witness.finish()
+        return WatchedContainer(
+            evidence=self._evidence(wall, stop, state),
+            stdout=self.stdout,
+            stderr=self.stderr,
+            source=self.witness.source,
+        )
 
-    def _over_limit(self, witness: Witness) -> Stop | None:
-        now, cpu_s = time.monotonic(), witness.used.cpu_s or 0.0
+    def _over_limit(self) -> Stop | None:
+        now, cpu_s = time.monotonic(), self.witness.used.cpu_s or 0.0
         if self.cancel is not None and self.cancel.is_set():
             return Stop.CANCEL
         if now - self.started > self.limits.wall_s:
@@ -131,8 +146,8 @@ class ContainerRun:
         self.container.reload()
         return dict(self.container.attrs["State"])
 
-    def _evidence(self, wall_s: float, stop: Stop | None, state: dict[str, Any], witness: Witness) -> Evidence:
-        used = witness.used
+    def _evidence(self, wall_s: float, stop: Stop | None, state: dict[str, Any]) -> Evidence:
+        used = self.witness.used
         return Evidence(
             failure=str(state.get("Error") or ""),
             stop=stop,

@@ -21,7 +21,7 @@ from docker.types import LogConfig, Mount, Ulimit
 from wmrl_cli.errors import UnavailableError
 from wmrl_cli.sandbox.base import Capabilities, Ending, Job, Limits, RunResult
 from wmrl_cli.sandbox.container_engine import FAULTS, Engine, words_of
-from wmrl_cli.sandbox.container_evidence import ENGINE
+from wmrl_cli.sandbox.container_evidence import ENGINE, Places
 from wmrl_cli.sandbox.container_run import ContainerRun, WatchedContainer, close_stream
 from wmrl_cli.sandbox.interpreter import Interpreter, script_environment
 from wmrl_cli.sandbox.owner import is_dead, owner_name, scratch_root
@@ -56,6 +56,7 @@ class DockerSandbox:
         """`interpreter` serves a skeleton image only; `runtime` is another container runtime, such as `runsc`."""
         self.engine, self.interpreter, self.runtime = engine, interpreter, runtime
         self._root = scratch_root(scratch)
+        self._places = Places()
 
     @functools.cached_property
     def identity(self) -> str:
@@ -118,7 +119,7 @@ class DockerSandbox:
             container = held.enter_context(self._container(job, work, uid))
             stream = container.attach_socket(params={"stdout": 1, "stderr": 1, "stream": 1})
             held.callback(close_stream, stream)
-            run = ContainerRun(container, stream, job.limits, cancel, FolderWatch(str(work.path)))
+            run = ContainerRun(container, stream, job.limits, cancel, FolderWatch(str(work.path)), self._places)
             held.enter_context(run.listening())
             run.start()
             kept = held.pop_all()
@@ -129,8 +130,9 @@ class DockerSandbox:
     def _container(self, job: Job, work: WorkFolder, uid: int | None) -> Iterator[Any]:
         """A created container, gone afterwards, by its name: also one that the engine made but never answered for."""
         client, name = self.engine.client, f"wmrl-{secrets.token_hex(8)}"
+        settings = self._settings(job, work, uid)
         try:
-            yield client.containers.create(self.engine.image_id, name=name, **self._settings(job, work, uid))
+            yield client.containers.create(self.engine.image_id, name=name, **settings)
         finally:
             with contextlib.suppress(*FAULTS):  # one that will not go is left to the next sweep
                 client.api.remove_container(name, force=True, v=True)

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from wmrl_cli.errors import UnavailableError
-from wmrl_cli.sandbox.base import GIB, Job, Limits, Sandbox
+from wmrl_cli.sandbox.base import GIB, Ending, Job, Limits, Sandbox
 from wmrl_cli.sandbox.gpus import Device, list_devices, memory_in_use
 from wmrl_cli.sandbox.leases import LeaseTable
 from wmrl_cli.sandbox.owner import scratch_root
@@ -37,7 +37,7 @@ def check_device(sandbox: Sandbox, device: Device) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         seen = sandbox.run(Job(job_id="gpu", script=GPU_PROBE, data_dir=Path(folder), limits=limits, gpu=device.uuid))
-    if reason := read_gpu_probe(seen.stdout):
+    if reason := seen.detail if seen.ending is Ending.LOST else read_gpu_probe(seen.stdout):
         raise UnavailableError(
             f"the `{sandbox.name}` sandbox cannot use GPU `{device.uuid}`: {reason}",
             "docker needs the NVIDIA container toolkit, bubblewrap the driver's libraries below /usr",
