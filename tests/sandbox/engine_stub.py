@@ -39,6 +39,8 @@ class Behaviour:
     output: bytes = b"hello\n"
     remove_s: float = 0.0
     dies_of_kill: bool = False
+    drops: dict[str, Any] = field(default_factory=dict)  # limits that it keeps otherwise than asked
+    host_config: dict[str, Any] = field(default_factory=dict)
     removed: int = 0
     asked: list[str] = field(default_factory=list)
     started: threading.Event = field(default_factory=threading.Event)
@@ -71,8 +73,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
-        self.rfile.read(length)
+        body = self.rfile.read(length)
         step, behaviour = self._step(), self.behaviour
+        if step == "create":
+            behaviour.host_config = {**json.loads(body)["HostConfig"], **behaviour.drops}
         behaviour.asked.append(step)
         fault = behaviour.faults.get(step)
         if fault == 0:
@@ -123,6 +127,7 @@ class Handler(BaseHTTPRequestHandler):
                     "Config": {"Labels": {}, "Image": "stub"},
                     "Image": "stub",
                     "Name": "c1",
+                    "HostConfig": self.behaviour.host_config,
                 }
 
     def _answer(self, status: int, document: Any = None) -> None:
@@ -158,7 +163,9 @@ def stubbed(
     """The docker backend on a running stub."""
     server, address = serve(folder, behaviour)
     client = docker.DockerClient(base_url=address, version="1.41", timeout=5)
-    engine = Engine(client=client, kind=kind, version=version, address=address, image_id="stub", skeleton=False)
+    engine = Engine(
+        client=client, kind=kind, version=version, kernel="", address=address, image_id="stub", skeleton=False
+    )
     try:
         yield DockerSandbox(engine, find_interpreter(), scratch=folder / "scratch")
     finally:

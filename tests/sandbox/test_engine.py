@@ -17,6 +17,7 @@ from wmrl_cli.sandbox import backends, open_sandbox
 from wmrl_cli.sandbox.base import Ending, Job, Limits
 from wmrl_cli.sandbox.gpu_leases import check_device
 from wmrl_cli.sandbox.gpus import Device
+from wmrl_cli.sandbox.probe import probed_kernel, read_probe
 
 
 def gpu_job(data: Path) -> Job:
@@ -122,3 +123,9 @@ def test_an_engine_that_does_not_see_our_folders_is_told_apart(monkeypatch, tmp_
     finally:
         subprocess.run(["sh", str(script), "stop"], env=environment, check=True)
         shutil.rmtree(state, ignore_errors=True)
+
+
+def test_a_filter_of_system_calls_is_demanded_of_the_machines_own_kernel_only():
+    said = '{"is root": false, "filters no system call": true, "kernel": "6.1"}'
+    assert read_probe(said) == [] and read_probe(said, filtered=True) == ["filters no system call"]
+    assert probed_kernel(said) == "6.1" and probed_kernel("nonsense") == ""

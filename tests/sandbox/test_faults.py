@@ -47,6 +47,15 @@ def test_a_fault_of_the_engine_is_lost_and_the_container_is_removed(tmp_path, st
     assert list(tmp_path.rglob("run-*")) == []
 
 
+@pytest.mark.parametrize("limit", ["Memory", "PidsLimit"])
+def test_an_engine_that_drops_a_limit_runs_nothing(tmp_path, limit):
+    behaviour = Behaviour(drops={limit: 0})
+    with stubbed(tmp_path, behaviour) as box:
+        result = box.run(job(tmp_path))
+    assert result.ending is Ending.LOST and f"does not keep the limit `{limit}`" in result.detail
+    assert behaviour.removed == 1 and "start" not in behaviour.asked
+
+
 def test_a_failed_removal_changes_no_result_and_is_left_to_the_sweep(tmp_path):
     with stubbed(tmp_path, Behaviour(faults={"remove": 500})) as box:
         assert box.run(job(tmp_path)).ending is Ending.EXITED

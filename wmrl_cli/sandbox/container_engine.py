@@ -29,6 +29,7 @@ class Engine:
     client: docker.DockerClient
     kind: str  # docker | podman
     version: str
+    kernel: str  # release of the kernel that it runs on; empty where it does not say
     address: str
     image_id: str
     skeleton: bool
@@ -57,18 +58,17 @@ def connect(image: str) -> Engine:
         raise UnavailableError(f"no engine answers at `{address}`: {words_of(error)}") from error
     try:
         found = client.images.get(image)
+        if volumes := (found.attrs.get("Config") or {}).get("Volumes"):
+            raise UnavailableError(f"the image `{image}` has volumes, which no limit bounds: {', '.join(volumes)}")
     except ImageNotFound as error:
-        client.close()
         raise UnavailableError(f"{kind} {version} answers at `{address}`, but the image `{image}` is absent") from error
     except FAULTS as error:
-        client.close()
-        raise UnavailableError(
-            f"{kind} {version} answers at `{address}`, but not about images: {words_of(error)}"
-        ) from error
+        raise UnavailableError(f"{kind} {version} at `{address}` fails: {words_of(error)}") from error
     return Engine(
         client=client,
         kind=kind,
         version=version,
+        kernel=str(said.get("KernelVersion", "")),
         address=address,
         image_id=str(found.id),
         skeleton=_SKELETON_LABEL in (found.labels or {}),

@@ -26,7 +26,7 @@ from wmrl_cli.sandbox.container_run import ContainerRun, WatchedContainer, close
 from wmrl_cli.sandbox.interpreter import Interpreter, script_environment
 from wmrl_cli.sandbox.owner import is_dead, owner_name, scratch_root
 from wmrl_cli.sandbox.packages import LISTING, installed_packages, read_listing
-from wmrl_cli.sandbox.probe import PROBE, read_probe
+from wmrl_cli.sandbox.probe import PROBE, probed_kernel, read_probe
 from wmrl_cli.sandbox.runs import check_data, finish, lost
 from wmrl_cli.sandbox.seccomp import profile
 from wmrl_cli.sandbox.slots import slot_uid
@@ -57,6 +57,7 @@ class DockerSandbox:
         self.engine, self.interpreter, self.runtime = engine, interpreter, runtime
         self._root = scratch_root(scratch)
         self._places = Places()
+        self._own_kernel = runtime is not None  # until the preflight has asked
 
     @functools.cached_property
     def identity(self) -> str:
@@ -77,12 +78,16 @@ class DockerSandbox:
         result = self.run(self._own_job("preflight", PROBE, Limits(wall_s=60, processes=64)))
         reason = ""
         if result.ending is not Ending.EXITED:
-            reason = self._why_lost(result.detail) if result.ending is Ending.LOST else result.detail or result.stderr
-        elif leaks := read_probe(result.stdout, filtered=True):
-            reason = f"the sandbox leaks: {', '.join(leaks)}"
+            said = result.stderr.strip().splitlines()[-1:]
+            reason = self._why_lost(" | ".join([result.detail, *said]))
+        else:
+            self._own_kernel = bool(self.engine.kernel) and probed_kernel(result.stdout) != self.engine.kernel
+            if leaks := read_probe(result.stdout, filtered=not self._own_kernel):
+                reason = f"the sandbox leaks: {', '.join(leaks)}"
         if reason:
             return Capabilities(backend=NAME, available=False, reason=reason)
-        return Capabilities(backend=NAME, available=True, enforcement=result.enforcement)
+        evidence = result.enforcement["evidence"]
+        return Capabilities(backend=NAME, available=True, enforcement=self._enforcement(evidence))
 
     def _own_job(self, name: str, script: str, limits: Limits) -> Job:
         return Job(job_id=name, script=script, data_dir=self._folder("probe"), limits=limits)
@@ -99,7 +104,7 @@ class DockerSandbox:
         if str(self._root) not in detail:
             return detail
         engine = f"{self.engine.kind} {self.engine.version} at `{self.engine.address}`"
-        return f"{engine} does not see this machine's folder `{self._root}`, so it must run on this machine ({detail})"
+        return f"{engine} does not see this machine's folder `{self._root}`: use one that runs here ({detail})"
 
     def run(self, job: Job, cancel: Event | None = None) -> RunResult:
         try:
@@ -132,13 +137,17 @@ class DockerSandbox:
         client, name = self.engine.client, f"wmrl-{secrets.token_hex(8)}"
         settings = self._settings(job, work, uid)
         try:
-            yield client.containers.create(self.engine.image_id, name=name, **settings)
+            container = client.containers.create(self.engine.image_id, name=name, **settings)
+            _check_limits(container.attrs.get("HostConfig") or {}, settings)
+            yield container
         finally:
             with contextlib.suppress(*FAULTS):  # one that will not go is left to the next sweep
                 client.api.remove_container(name, force=True, v=True)
 
     def _settings(self, job: Job, work: WorkFolder, uid: int | None) -> dict[str, Any]:
         limits, user = job.limits, uid if uid is not None else os.geteuid()
+        # the threads of a kernel of its own count too: too few of them, and it dies with a script that is no bomb
+        processes = 4 * limits.processes + 64 if self._own_kernel else limits.processes
         places = {WORK: work.path, f"{WORK}/input": job.data_dir.absolute()}
         python = "python"
         if self.engine.skeleton:
@@ -148,7 +157,8 @@ class DockerSandbox:
             places |= dict.fromkeys(map(str, self.interpreter.hidden), self._folder("empty"))
             python = str(self.interpreter.executable)
         return {
-            "command": [python, SCRIPT],
+            "entrypoint": [python, SCRIPT],  # an image's own would run first, and print
+            "healthcheck": {"test": ["NONE"]},
             "user": f"{user}:{user}",
             "working_dir": WORK,
             "hostname": "sandbox",
@@ -169,14 +179,19 @@ class DockerSandbox:
             "mem_limit": limits.memory_bytes,
             "memswap_limit": limits.memory_bytes,
             "nano_cpus": int(min(limits.cpus, os.cpu_count() or 1) * 1e9),
-            "pids_limit": limits.processes,
+            "pids_limit": processes,
             # counted per user, so it bounds a run only where the user is the run's own; above the limit of the
             # control group, which is then the one that is met, and which counts what it refuses
-            "ulimits": _ulimits(limits, processes=limits.processes + 16 if uid is not None else _PODMAN_PROCESSES),
+            "ulimits": _ulimits(limits, processes=processes + 16 if uid is not None else _PODMAN_PROCESSES),
             "device_requests": [self.engine.gpu_request(job.gpu)] if job.gpu else None,
             "log_config": LogConfig(type="none"),
             "runtime": self.runtime,
         }
+
+    def _filter_name(self) -> str:
+        if self._own_kernel:
+            return "own-kernel"
+        return "on" if self._own_filter else "engine-default"
 
     @functools.cached_property
     def _own_filter(self) -> list[str]:
@@ -191,9 +206,12 @@ class DockerSandbox:
     def sweep(self) -> int:
         """Remove the containers and work folders of dead owners; an engine that is gone keeps its containers."""
         removed = sweep_folders(self._root)
+        found: list[Any] = []
         with contextlib.suppress(*FAULTS):
-            for container in self.engine.client.containers.list(all=True, filters={"label": OWNER_LABEL}):
-                if is_dead(container.labels.get(OWNER_LABEL, "")):
+            found = self.engine.client.containers.list(all=True, filters={"label": OWNER_LABEL})
+        for container in found:
+            if is_dead(container.labels.get(OWNER_LABEL, "")):
+                with contextlib.suppress(*FAULTS):  # one that will not go keeps no other
                     container.remove(force=True, v=True)
                     removed += 1
         return removed
@@ -208,12 +226,19 @@ class DockerSandbox:
             "network": "none",
             "filesystem": "image+named-folders",
             "memory": "cgroup",
-            "processes": "cgroup",
+            "processes": "cgroup-of-host-threads" if self._own_kernel else "cgroup",
             "cpus": "cgroup",
             "disk": "watchdog",
-            "seccomp": "on" if self.engine.kind == "podman" else "engine-default",
+            "seccomp": self._filter_name(),
             "uid": "slot" if os.geteuid() == 0 else "own",
         }
+
+
+def _check_limits(kept: dict[str, Any], settings: dict[str, Any]) -> None:
+    """An engine that may not limit (a rootless one, often) drops the limit with a warning. Raises UnavailableError."""
+    for name, wanted in (("Memory", settings["mem_limit"]), ("PidsLimit", settings["pids_limit"])):
+        if kept.get(name) != wanted:
+            raise UnavailableError(f"the engine does not keep the limit `{name}`: {kept.get(name)} instead of {wanted}")
 
 
 def _ulimits(limits: Limits, *, processes: int) -> list[Ulimit]:

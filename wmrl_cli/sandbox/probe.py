@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
+_UNFILTERED = "filters no system call"  # the one fact that a backend may allow
 PROBE = """
-import json, os, socket
+import ctypes, json, os, socket
 def can(act):
     try:
         act()
@@ -17,14 +18,15 @@ def status(name):
 print(json.dumps({
     "is root": os.getuid() == 0 or os.geteuid() == 0,
     "has capabilities": int(status("CapEff"), 16) != 0,
-    "may gain privileges": status("NoNewPrivs") != "1",
+    "may gain privileges": ctypes.CDLL(None).prctl(39, 0, 0, 0, 0) != 1,
     "writes its input": can(lambda: open("input/probe", "w")),
     "writes the root folder": can(lambda: open("/probe", "w")),
     "sees other processes": sum(name.isdigit() for name in os.listdir("/proc")) > 8,
     "sees network interfaces": any(name != "lo" for _, name in socket.if_nameindex()),
     "reads /etc/shadow": can(lambda: open("/etc/shadow").read()),
-    "filters no system call": status("Seccomp") == "0",
     "lacks a work folder": not can(lambda: open("probe", "w")),
+    "filters no system call": status("Seccomp") == "0",
+    "kernel": os.uname().release,
 }))
 """
 
@@ -53,8 +55,19 @@ def read_probe(stdout: str, *, filtered: bool = False) -> list[str]:
 
     `filtered`: whether system calls must be filtered, rather than may be.
     """
-    try:
-        found = json.loads(stdout.strip().splitlines()[-1])
-    except (ValueError, IndexError):
+    found = _last_line(stdout)
+    if not found:
         return ["the probe printed nothing readable"]
-    return [name for name, wrong in found.items() if wrong and (filtered or name != "filters no system call")]
+    return [name for name, wrong in found.items() if wrong is True and (filtered or name != _UNFILTERED)]
+
+
+def probed_kernel(stdout: str) -> str:
+    """The release of the kernel that the probe ran on; empty where it printed nothing readable."""
+    return str(_last_line(stdout).get("kernel", ""))
+
+
+def _last_line(stdout: str) -> dict[str, object]:
+    try:
+        return dict(json.loads(stdout.strip().splitlines()[-1]))
+    except (ValueError, IndexError):
+        return {}
