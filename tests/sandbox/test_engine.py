@@ -54,7 +54,7 @@ def test_a_socket_that_never_answers_is_given_up_soon(monkeypatch, tmp_path):
 def test_an_absent_image_is_named_with_the_engine(monkeypatch, tmp_path):
     server, address = serve(tmp_path, Behaviour(faults={"image": 404}))
     monkeypatch.setenv("DOCKER_HOST", address)
-    with pytest.raises(UnavailableError, match="docker 1.0 answers at .*, but the image `stub` is absent"):
+    with pytest.raises(UnavailableError, match="docker 1.0 at .* answers, but the image `stub` is absent"):
         open_sandbox("docker", image="stub")
     server.shutdown()
     server.server_close()

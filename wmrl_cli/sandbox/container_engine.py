@@ -57,13 +57,10 @@ def connect(image: str) -> Engine:
     except FAULTS as error:
         raise UnavailableError(f"no engine answers at `{address}`: {words_of(error)}") from error
     try:
-        found = client.images.get(image)
-        if volumes := (found.attrs.get("Config") or {}).get("Volumes"):
-            raise UnavailableError(f"the image `{image}` has volumes, which no limit bounds: {', '.join(volumes)}")
-    except ImageNotFound as error:
-        raise UnavailableError(f"{kind} {version} answers at `{address}`, but the image `{image}` is absent") from error
-    except FAULTS as error:
-        raise UnavailableError(f"{kind} {version} at `{address}` fails: {words_of(error)}") from error
+        found = _image(client, image, f"{kind} {version} at `{address}`")
+    except UnavailableError:
+        client.close()
+        raise
     return Engine(
         client=client,
         kind=kind,
@@ -73,6 +70,19 @@ def connect(image: str) -> Engine:
         image_id=str(found.id),
         skeleton=_SKELETON_LABEL in (found.labels or {}),
     )
+
+
+def _image(client: docker.DockerClient, name: str, engine: str) -> Any:
+    """The image called `name`. Raises UnavailableError."""
+    try:
+        found = client.images.get(name)
+    except ImageNotFound as error:
+        raise UnavailableError(f"{engine} answers, but the image `{name}` is absent") from error
+    except FAULTS as error:
+        raise UnavailableError(f"{engine} fails: {words_of(error)}") from error
+    if volumes := (found.attrs.get("Config") or {}).get("Volumes"):
+        raise UnavailableError(f"the image `{name}` has volumes, which no limit bounds: {', '.join(volumes)}")
+    return found
 
 
 def _kind_and_version(said: dict[str, Any]) -> tuple[str, str]:
