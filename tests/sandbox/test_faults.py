@@ -173,3 +173,6 @@ def _kill_engine(folder: Path) -> None:
         with contextlib.suppress(OSError):
             if entry.name.isdigit() and str(folder).encode() in (entry / "cmdline").read_bytes():
                 os.kill(int(entry.name), signal.SIGKILL)
+    for mount in reversed(Path("/proc/mounts").read_text().splitlines()):
+        if (point := mount.split()[1]).startswith(f"{folder}/"):  # a killed engine leaves them
+            subprocess.run(["umount", "--lazy", point], check=False)
