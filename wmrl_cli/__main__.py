@@ -42,7 +42,8 @@ def run(arguments: Sequence[str]) -> int:
     except typer.TyperException as failure:
         context = getattr(failure, "ctx", None)
         path = context.command_path if context is not None else "wmrl"
-        console.error(failure.format_message().rstrip("."), f"`{path} --help` lists the arguments and options")
+        if console.settings.speaks:  # all ranks of a job see the same words
+            console.error(failure.format_message().rstrip("."), f"`{path} --help` lists the arguments and options")
         return failure.exit_code
     except ModuleNotFoundError as failure:
         extra = EXTRAS.get((failure.name or "").partition(".")[0])

@@ -8,12 +8,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console, RenderableType
 from rich.table import Table
+
+from wmrl_cli.launch import this_rank
 
 LINE_EVERY_S = 5.0  # between two progress lines where stderr is no terminal
 UNBROKEN = 10_000  # columns
@@ -21,9 +23,10 @@ UNBROKEN = 10_000  # columns
 
 @dataclass
 class Settings:
-    """What the flags of this process say about its output; `--quiet` sets it on every call."""
+    """What this process says and keeps to itself; `--quiet` sets `quiet` on every call."""
 
     quiet: bool = False
+    speaks: bool = field(default_factory=lambda: this_rank().is_first)  # the other ranks of a job tell only errors
 
 
 settings = Settings()
@@ -38,7 +41,7 @@ class Advance(Protocol):
 
 def note(text: str) -> None:
     """One line on stderr for a person; nothing with `--quiet`."""
-    if not settings.quiet:
+    if settings.speaks and not settings.quiet:
         stderr.print(text, markup=False, soft_wrap=True)
 
 
@@ -56,6 +59,8 @@ def error(message: str, hint: str | None = None) -> None:
 
 def emit(result: Mapping[str, Any], *, as_json: bool, render: Callable[[], RenderableType] | None = None) -> None:
     """The result on stdout: one JSON object, or what `render` returns, by default a line for each key."""
+    if not settings.speaks:
+        return
     if as_json:
         sys.stdout.write(json.dumps(plain(result), allow_nan=False) + "\n")
         sys.stdout.flush()
@@ -114,7 +119,7 @@ def progress(label: str, total: int | None = None, unit: str = "rows") -> Iterat
 
     `total` counts units; null: not known. With `--quiet` nothing is shown.
     """
-    if settings.quiet:
+    if settings.quiet or not settings.speaks:
         yield lambda done, words="": None
     elif stderr.is_terminal:
         with _bar(label, total, unit) as advance:

@@ -80,10 +80,21 @@ def test_a_model_that_memory_cannot_hold_is_refused_before_it_is_read(tmp_path):
 
     tiny_folder(tmp_path / "model")
     settings = AutoConfig.from_pretrained(tmp_path / "model")
-    loading.check_memory(tmp_path, settings, CPU, reference_bytes=4)
+    held = loading.HeldBytes.of(4, ranks=1, reference=True, whole_reference=False)
+    loading.check_memory(tmp_path, settings, CPU, held)
     settings.hidden_size, settings.intermediate_size = 1_048_576, 4_194_304
     with pytest.raises(UnavailableError, match=r"needs \d+ GB of memory, and `cpu` has \d+ GB free"):
-        loading.check_memory("huge", settings, CPU, reference_bytes=4)
+        loading.check_memory("huge", settings, CPU, held)
+
+
+def test_what_is_spread_is_divided_by_the_ranks_and_what_each_of_them_copies_is_not():
+    held = loading.HeldBytes.of
+    assert held(2, ranks=1, reference=False, whole_reference=False).total == 16
+    assert held(2, ranks=1, reference=True, whole_reference=False).total == 18
+    assert held(2, ranks=1, reference=True, whole_reference=True).total == 18
+    assert held(2, ranks=8, reference=False, whole_reference=False).total == 16 / 8 + 2  # a sampler
+    assert held(2, ranks=8, reference=True, whole_reference=False).total == (16 + 2) / 8 + 2
+    assert held(2, ranks=8, reference=True, whole_reference=True).total == 16 / 8 + 2 + 2
 
 
 def test_a_head_that_does_more_than_multiply_is_refused(tmp_path):

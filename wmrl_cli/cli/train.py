@@ -106,13 +106,15 @@ def train(
 
     The run folder holds every step's tables, checkpoints, the trained model and calibration.json. The same
     command on the same folder goes on where it was stopped. Without --tasks the offline suite is prepared
-    in the run folder. `torchrun` is not needed: training runs in one process.
+    in the run folder. Started by `torchrun`, all its processes train together, one a GPU.
 
     Examples:
 
         wmrl train --model tiny --anchor-frac 0.1 -o runs/first
 
         wmrl train --model qwen3.5-4b --anchor-frac 0.1 --tasks data/tasks.parquet -o runs/4b
+
+        torchrun --nproc-per-node gpu -m wmrl_cli train --model qwen3.5-9b --tasks data/tasks.parquet -o runs/9b
     """
     flags: dict[str, Any] = {
         "model": model,
@@ -137,12 +139,13 @@ def train(
         "checkpoint_every": checkpoint_every,
         "seed": seed,
     }
-    from wmrl_cli.training.session import describe, resolve, train_run
+    from wmrl_cli.training.session import describe, in_job, resolve, train_run
 
-    settings = resolve(config, flags)
-    if dry_run:
-        console.emit(describe(settings), as_json=as_json)
-        return
-    with console.progress("train", total=settings.steps, unit="steps") as advance:
-        result = train_run(settings, tasks, output, advance)
-    console.emit(result, as_json=as_json)
+    with in_job():
+        settings = resolve(config, flags)
+        if dry_run:
+            console.emit(describe(settings), as_json=as_json)
+            return
+        with console.progress("train", total=settings.steps, unit="steps") as advance:
+            result = train_run(settings, tasks, output, advance)
+        console.emit(result, as_json=as_json)

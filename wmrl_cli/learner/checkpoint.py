@@ -55,7 +55,8 @@ def export(folder: Path, model: Any, tokenizer: Any, dtype: torch.dtype) -> None
     weights = {}
     for name, value in model.state_dict(keep_vars=True).items():
         if id(value) not in converted:
-            converted[id(value)] = ranks.whole(value.detach()).to(dtype)
+            full = ranks.whole(value.detach())  # on all ranks together; the first keeps it
+            converted[id(value)] = full.to("cpu", dtype) if ranks.is_first() else full.new_empty(0)
         weights[name] = converted[id(value)]
     kept, model.config.dtype = model.config.dtype, dtype
     try:

@@ -58,8 +58,10 @@ class Batch:
 class Learner:
     """A policy, its frozen reference and its optimiser.
 
-    `model` is the live module: an engine may generate with it between steps. Its weights are float32
-    masters; on a GPU the computation runs in bfloat16 under `autocast()`.
+    `model` is the live module. Its weights are float32 masters, spread over the ranks of a job; on a GPU the
+    computation runs in bfloat16 under `autocast()`. `sampler` is what an engine may generate with between steps:
+    the live module itself, or on several ranks a whole copy in the computation's dtype, which follows it (token
+    by token, gathering spread weights would take longer than computing).
     """
 
     def __init__(
@@ -69,42 +71,66 @@ class Learner:
         tokenizer: Any,
         config: LearnerConfig,
         *,
+        whole_reference: bool = False,
         export_dtype: torch.dtype = torch.float32,
     ) -> None:
+        """`whole_reference`: not spread over the ranks, so that an engine may read it too."""
         if (reference is None) != (config.kl == 0):
             raise ValueError("a reference is needed where `kl` is above 0, and only there")
         self.model, self.tokenizer, self.config, self.export_dtype = model, tokenizer, config, export_dtype
         self.device = next(model.parameters()).device
-        self.dtype = _compute_dtype(config, self.device)
+        self.dtype = loading.compute_dtype(config, self.device)
         if config.checkpoint_layers:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         self.scorer = TokenScorer(model, config.head_tokens)
         self.reference = None if reference is None else TokenScorer(reference.requires_grad_(False), config.head_tokens)
-        for scorer in (self.scorer, self.reference):
+        for scorer in (self.scorer, None if whole_reference else self.reference):
             if scorer is not None:
                 ranks.spread_weights(scorer, scorer.model.base_model.layers)
+        self.sampler = model
         self.optimizer = torch.optim.AdamW(
             model.parameters(), lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay
         )
         self.steps = 0
 
     @classmethod
-    def build(cls, source: str | Path, config: LearnerConfig | None = None, device: str = "auto") -> Self:
+    def build(
+        cls,
+        source: str | Path,
+        config: LearnerConfig | None = None,
+        device: str = "auto",
+        *,
+        whole_reference: bool = False,
+    ) -> Self:
         """A learner for the model of a folder or hub id; the reference is the same model, frozen.
 
-        Under `torchrun` every rank builds one; weights, gradients and optimiser are spread over the ranks.
-        Raises UnavailableError where the model, the hub, the GPU or the memory is missing.
+        Under `torchrun` every rank builds one on a GPU of its own; weights, gradients and optimiser are spread
+        over the ranks, and the reference unless `whole_reference`. Raises UnavailableError where the model, the
+        hub, the GPU or the memory is missing.
         """
         ranks.join()
-        config, place = config or LearnerConfig(), loading.pick_device(device)
+        config, place = config or LearnerConfig(), loading.pick_device(ranks.own_device(device))
         settings = loading.load_config(source)
-        compute = _compute_dtype(config, place)
-        loading.check_memory(source, settings, place, reference_bytes=compute.itemsize if config.kl else 0)
+        compute = loading.compute_dtype(config, place)
+        held = loading.HeldBytes.of(
+            compute.itemsize, ranks=ranks.world(), reference=config.kl > 0, whole_reference=whole_reference
+        )
+        loading.check_memory(source, settings, place, held)
         tokenizer = loading.load_tokenizer(source)
         model = loading.load_model(source, torch.float32, place)
         loading.check_head(model)
         reference = loading.load_model(source, compute, place) if config.kl else None
-        return cls(model, reference, tokenizer, config, export_dtype=_stored_dtype(settings))
+        learner = cls(
+            model,
+            reference,
+            tokenizer,
+            config,
+            whole_reference=whole_reference,
+            export_dtype=_stored_dtype(settings),
+        )
+        if ranks.world() > 1:  # once the weights are spread, so that they are never whole beside it
+            learner.sampler = loading.load_model(source, compute, place)
+        return learner
 
     def autocast(self) -> Any:
         """The context in which the model computes; generate in it too, so that sampler and learner agree."""
@@ -129,6 +155,7 @@ class Learner:
             if batch.tokens:
                 grad_norm = self._update(learning_rate)
         self.optimizer.zero_grad(set_to_none=True)
+        self._refresh_sampler()
         self.steps += 1
         return self._stats(batch, sums, grad_norm, learning_rate, time.perf_counter() - started)
 
@@ -197,10 +224,15 @@ class Learner:
     def load(self, folder: Path) -> None:
         """Continue from `save`: the next steps are those of the uninterrupted run. Raises StageError."""
         self.steps = checkpoint.load(folder, self.model, self.optimizer)
+        self._refresh_sampler()
 
     def export(self, folder: Path) -> None:
         """A Hugging Face folder with tokenizer, in the source's number format; whole or not at all."""
         checkpoint.export(folder, self.model, self.tokenizer, self.export_dtype)
+
+    def _refresh_sampler(self) -> None:
+        if self.sampler is not self.model:
+            ranks.copy_weights(self.model, self.sampler)
 
     def _score(self, sequences: Sequence[TrainSequence]) -> list[Scored]:
         found: dict[int, Scored] = {}
@@ -306,12 +338,6 @@ class Learner:
             truncated=batch.truncated,
             seconds=seconds,
         )
-
-
-def _compute_dtype(config: LearnerConfig, device: torch.device) -> torch.dtype:
-    if config.dtype == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
-    return torch.float32 if config.dtype == "float32" else torch.bfloat16
 
 
 def _stored_dtype(settings: Any) -> torch.dtype:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,30 @@ import torch
 from torch import nn
 
 from wmrl_cli.errors import UnavailableError
+from wmrl_cli.launch import this_rank
 from wmrl_cli.learner import ranks
+from wmrl_cli.learner.config import LearnerConfig
 
 TRAINED_BYTES = 16  # a parameter in training: float32 weight, gradient and Adam's two moments
+
+
+@dataclass(frozen=True)
+class HeldBytes:
+    """Bytes that a rank holds for each parameter of the model."""
+
+    spread: float  # its part of what is spread over the ranks
+    whole: int  # copies that every rank has
+
+    @classmethod
+    def of(cls, copy: int, *, ranks: int, reference: bool, whole_reference: bool) -> HeldBytes:
+        """For copies of `copy` bytes a parameter: a reference, if there is one, and on several ranks a sampler."""
+        spread = TRAINED_BYTES + (copy if reference and not whole_reference else 0)
+        whole = (copy if reference and whole_reference else 0) + (copy if ranks > 1 else 0)
+        return cls(spread / ranks, whole)
+
+    @property
+    def total(self) -> float:
+        return self.spread + self.whole
 
 
 def pick_device(name: str) -> torch.device:
@@ -76,20 +98,29 @@ def load_model(source: str | Path, dtype: torch.dtype, device: torch.device) -> 
         ) from error
 
 
-def check_memory(source: str | Path, config: Any, device: torch.device, reference_bytes: int) -> None:
+def compute_dtype(config: LearnerConfig, device: torch.device) -> torch.dtype:
+    """What the learner computes in on `device`."""
+    if config.dtype == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    return torch.float32 if config.dtype == "float32" else torch.bfloat16
+
+
+def check_memory(source: str | Path, config: Any, device: torch.device, held: HeldBytes) -> None:
     """Refuse a model whose training state alone exceeds the free memory, before the kernel ends the process.
 
-    `reference_bytes`: bytes a parameter of the frozen reference takes, 0 where there is none.
+    The ranks of one machine share its memory, and have a GPU each. All look before any takes.
     """
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
         parameters = sum(weight.numel() for weight in AutoModelForCausalLM.from_config(config).parameters())
-    needed, free = parameters * (TRAINED_BYTES + reference_bytes) / ranks.world(), free_memory(device)
+    sharing = this_rank().local_world if device.type == "cpu" else 1
+    needed, free = parameters * held.total * sharing, min(ranks.gather(free_memory(device)))
     if needed > free:
         raise UnavailableError(
             f"training `{source}` needs {needed / 1e9:.0f} GB of memory, and `{device}` has {free / 1e9:.0f} GB free",
-            "use a larger GPU, or a smaller model such as `tiny`",
+            "use larger GPUs, more of them (`torchrun --nproc-per-node gpu -m wmrl_cli train ...`) "
+            "or a smaller model such as `tiny`",
         )
 
 

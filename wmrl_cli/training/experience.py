@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wmrl_cli.agent.episode import Episode, Seat, run_episodes
+from wmrl_cli.agent.episode import Episode, Seat, Turn, run_episodes
 from wmrl_cli.engines.base import Engine, Sampling
 from wmrl_cli.environment import Attempt, Environment, Outcome, Scorer
+from wmrl_cli.learner import ranks
 from wmrl_cli.maths.outcomes import Status, trajectory_reward
 from wmrl_cli.prompts.base import PromptPack
 from wmrl_cli.seeds import row_seed
 from wmrl_cli.training.config import TrainConfig
 from wmrl_cli.training.plan import Group
+from wmrl_cli.training.sharing import Place, share_trajectories
 from wmrl_cli.world_model.world_model import WorldModel
 
 Floats = NDArray[np.float64]
@@ -105,66 +107,108 @@ class TimedEngine:
             self.seconds += time.perf_counter() - start
 
 
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """A trajectory as the rank that played it hands it to the others: all but its seat, which they have."""
+
+    turns: list[Turn]
+    lost: bool
+    simulated: Scored | None
+    executed: Scored | None
+
+
 def collect(config: TrainConfig, groups: Sequence[Group], effects: Effects) -> Experience:
-    """Play all of the step's trajectories and score them.
+    """Play all of the step's trajectories and score them; each rank does its share, and gets the whole.
 
     With `anchor_feedback = executed` the anchors talk to the sandbox while the others talk to the world
     model, at the same time; the world model scores the anchors' scripts afterwards. With `simulated`
     everybody talks to the world model, and the anchors' scripts are executed afterwards.
     """
     start = time.perf_counter()
-    engine = TimedEngine(effects.engine)
-    world_model = Timed(effects.world_model) if effects.world_model else None
-    sandbox = Timed(effects.sandbox) if effects.sandbox else None
-    talks_to_sandbox = [
-        group.executed and (config.anchor_feedback == "executed" or world_model is None) for group in groups
-    ]
-    seats = [
-        Seat(
+    work = _Work(effects, anchors_really=config.anchor_feedback == "executed")
+    seats = {
+        (index, member): Seat(
             task=group.task,
             group_id=group.group_id,
             trajectory_id=trajectory_id,
             seed=seed,
-            environment=sandbox if really else world_model,
+            environment=work.of_anchors if group.executed else work.world_model,
         )
-        for group, really in zip(groups, talks_to_sandbox, strict=True)
-        for trajectory_id, seed in zip(group.trajectory_ids, group.seeds, strict=True)
-    ]
-    flat = run_episodes(
-        seats,
-        engine=engine,
+        for index, group in enumerate(groups)
+        for member, (trajectory_id, seed) in enumerate(zip(group.trajectory_ids, group.seeds, strict=True))
+    }
+    is_anchor = [group.executed for group in groups]
+    share = share_trajectories(is_anchor, config.group_size, ranks.world())[ranks.number()]
+    mine = _play(config, {place: seats[place] for place in share}, is_anchor, work, effects)
+    parts = ranks.gather((mine, work.seconds(time.perf_counter() - start)))
+    played = {place: one for part, _ in parts for place, one in part.items()}
+    places = [[(index, member) for member in range(config.group_size)] for index in range(len(groups))]
+    return Experience(
+        groups=list(groups),
+        episodes=[[Episode(seat=seats[p], turns=played[p].turns, lost=played[p].lost) for p in row] for row in places],
+        simulated=[[played[place].simulated for place in row] for row in places],
+        executed=[[played[place].executed for place in row] for row in places],
+        # Those of the rank that took longest: the others waited for it.
+        seconds=max((seconds for _, seconds in parts), key=lambda seconds: sum(seconds.values())),
+    )
+
+
+class _Work:
+    """The effects of one step under clocks; `of_anchors` answers an anchor's turns, `afterwards` scores them again."""
+
+    def __init__(self, effects: Effects, *, anchors_really: bool) -> None:
+        self.engine = TimedEngine(effects.engine)
+        self.world_model = Timed(effects.world_model) if effects.world_model else None
+        self.sandbox = Timed(effects.sandbox) if effects.sandbox else None
+        both = self.sandbox, self.world_model
+        self.of_anchors, self.afterwards = both if anchors_really or self.world_model is None else both[::-1]
+
+    def seconds(self, total: float) -> dict[str, float]:
+        """The stages' seconds; `wait` is what was waited for execution, which runs beside the simulation."""
+        generate = self.engine.seconds
+        simulate, execute = (one.seconds if one else 0.0 for one in (self.world_model, self.sandbox))
+        return {
+            "generate": generate,
+            "simulate": simulate,
+            "execute": execute,
+            "wait": max(0.0, total - generate - simulate),
+        }
+
+
+def _play(
+    config: TrainConfig, seats: Mapping[Place, Seat], is_anchor: Sequence[bool], work: _Work, effects: Effects
+) -> dict[Place, Played]:
+    """Play and score the trajectories of `seats`."""
+    episodes = run_episodes(
+        list(seats.values()),
+        engine=work.engine,
         pack=effects.pack,
         turns=config.rollout.turns or effects.pack.turns,
         sampling=Sampling(max_new_tokens=config.rollout.max_new_tokens or effects.pack.max_new_tokens),
         packages=effects.packages,
     )
-    size = config.group_size
-    episodes = [flat[index * size : (index + 1) * size] for index in range(len(groups))]
-    live: list[list[Scored | None]] = [[_scored_live(e, config) for e in group] for group in episodes]
-    simulated: list[list[Scored | None]] = [[None] * size for _ in groups]
-    executed: list[list[Scored | None]] = [[None] * size for _ in groups]
-    for index, (group, really) in enumerate(zip(groups, talks_to_sandbox, strict=True)):
-        (executed if really else simulated)[index] = live[index]
-        if group.executed and really and world_model:
-            simulated[index] = _score_again(episodes[index], world_model, config)
-        if group.executed and not really and sandbox:
-            executed[index] = _score_again(episodes[index], sandbox, config)
-    total = time.perf_counter() - start
-    seconds = {
-        "generate": engine.seconds,
-        "simulate": world_model.seconds if world_model else 0.0,
-        "execute": sandbox.seconds if sandbox else 0.0,
-    }
-    # What execution alone cost: it runs beside the simulation, so only what is left over was waited for.
-    seconds["wait"] = max(0.0, total - seconds["generate"] - seconds["simulate"])
-    return Experience(groups=list(groups), episodes=episodes, simulated=simulated, executed=executed, seconds=seconds)
+    anchors = {place: one for place, one in zip(seats, episodes, strict=True) if is_anchor[place[0]]}
+    again: dict[Place, Scored] = {}
+    if work.afterwards and anchors:
+        again = dict(zip(anchors, _score_again(list(anchors.values()), work.afterwards, config), strict=True))
+    played = {}
+    for place, episode in zip(seats, episodes, strict=True):
+        live, later = _scored_live(episode, config), again.get(place)
+        really = work.sandbox is not None and episode.seat.environment is work.sandbox
+        played[place] = Played(
+            turns=episode.turns,
+            lost=episode.lost,
+            simulated=later if really else live,
+            executed=live if really else later,
+        )
+    return played
 
 
 def _scored_live(episode: Episode, config: TrainConfig) -> Scored:
     return _scored([turn.outcome for turn in episode.turns if turn.outcome is not None], episode.lost, config)
 
 
-def _score_again(episodes: Sequence[Episode], scorer: Environment, config: TrainConfig) -> list[Scored | None]:
+def _score_again(episodes: Sequence[Episode], scorer: Environment, config: TrainConfig) -> list[Scored]:
     """The other scorer's view of scripts that are already written: all turns of all trajectories, in one batch."""
     attempts = [
         Attempt(task=episode.seat.task, script=turn.script, seed=row_seed(episode.seat.seed, "again", number))

@@ -6,6 +6,9 @@ update    isotonic map, group advantages, inverse-variance weights
 learn     one GRPO step on the fused stream
 observe   the anchors' pairs judge the map in force, then may refit it for the next step
 commit    all of it is on disk before the next step begins
+
+The ranks of a job all run this. Each plays and trains on its share of a step; what decides the update is gathered
+between the two, so that every rank computes it from the whole step. The first rank's folder is written, no other.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ import numpy as np
 
 from wmrl_cli.environment import SANDBOX, WORLD_MODEL
 from wmrl_cli.errors import UnavailableError
+from wmrl_cli.launch import this_rank
+from wmrl_cli.learner import ranks
 from wmrl_cli.learner.sequences import TrainSequence
 from wmrl_cli.maths.online import OnlineCalibrator, PairGroup
 from wmrl_cli.stages.rows import score_row, trajectory_rows
@@ -26,6 +31,7 @@ from wmrl_cli.training.config import TrainConfig
 from wmrl_cli.training.experience import Effects, Experience, Scored, collect
 from wmrl_cli.training.plan import plan_step
 from wmrl_cli.training.run_folder import RunFolder
+from wmrl_cli.training.sharing import share_sequences
 from wmrl_cli.training.step_metrics import experience_metrics, learner_metrics, metrics_row, speed_up
 from wmrl_cli.training.update import Update, make_update
 
@@ -55,11 +61,12 @@ def run_steps(
             standardize=config.standardize,
         )
         trained = time.perf_counter()
-        learned = learner.step(training_sequences(experience, update), groups=update.groups) if update.groups else None
+        sequences = share_sequences(training_sequences(experience, update), ranks.number(), ranks.world())
+        learned = learner.step(sequences, groups=update.groups) if update.groups else None
         ended = time.perf_counter()
         observed = calibrator.observe(step, pair_groups(experience))
         values = {
-            **experience_metrics(experience, update, slots=config.sandbox.slots),
+            **experience_metrics(experience, update, slots=this_rank().job_slots(config.sandbox.slots)),
             **observed.metrics,
             **(learner_metrics(learned) if learned else {}),
             "anchor_share_asked": config.anchor_frac,

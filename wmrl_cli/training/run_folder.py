@@ -41,17 +41,21 @@ class Saves(Protocol):
 
 
 class RunFolder:
-    """The only place that knows where a run keeps what. Use as a context manager: it holds the folder's lock."""
+    """The only place that knows where a run keeps what. Use as a context manager: it holds the folder's lock.
 
-    def __init__(self, path: Path, config: TrainConfig) -> None:
-        self.path, self.config = path, config
+    On the other ranks of a job it reads checkpoints and writes nothing but its part of one (`writes` is false).
+    """
+
+    def __init__(self, path: Path, config: TrainConfig, *, writes: bool = True) -> None:
+        self.path, self.config, self.writes = path, config, writes
         self._provenance = tables.provenance("train", config=asdict(config), identity=config.identity)
         self._written: dict[str, list[pa.Table]] = {METRICS.name: [], ANCHOR_PAIRS.name: []}
 
     def __enter__(self) -> RunFolder:
         with ExitStack() as held:
-            held.enter_context(locked(self.path / "run"))
-            self._check_identity()
+            if self.writes:
+                held.enter_context(locked(self.path / "run"))
+                self._check_identity()
             self._held = held.pop_all()
         return self
 
@@ -73,6 +77,8 @@ class RunFolder:
 
     def check_tasks(self, tasks: Sequence[Task]) -> None:
         """Refuse to go on with other tasks, or with data that changed since the run began."""
+        if not self.writes:
+            return
         file = self.path / "tasks.json"
         digests = {task.task_id: task.digest for task in tasks}
         if not file.exists():
@@ -92,7 +98,7 @@ class RunFolder:
             step = int(checkpoints[-1].name)
             learner.load(checkpoints[-1] / "learner")
             state = json.loads((checkpoints[-1] / "state.json").read_text())
-        for folder in sorted(self.path.glob("steps/[0-9]*")):
+        for folder in sorted(self.path.glob("steps/[0-9]*")) if self.writes else ():
             if int(folder.name) >= step:
                 shutil.rmtree(folder)
                 continue
@@ -102,6 +108,8 @@ class RunFolder:
 
     def commit(self, step: int, rows: Mapping[str, list[dict[str, Any]]]) -> None:
         """Put one step's tables on disk, all or none, and bring the run's own tables up to date."""
+        if not self.writes:
+            return
         scratch = self._scratch(f"steps/.{step:05d}")
         for name, kind_rows in rows.items():
             kind = tables.KINDS[name]
@@ -114,10 +122,12 @@ class RunFolder:
             self._write(tables.KINDS[name], pa.concat_tables(written), self.path / f"{name}.parquet")
 
     def checkpoint(self, next_step: int, learner: Saves, state: Mapping[str, Any]) -> None:
-        """Store what step `next_step` needs; the newest two checkpoints are kept."""
+        """Store what step `next_step` needs; the newest two checkpoints are kept. All ranks write their part of it."""
         target = self.path / f"checkpoints/{next_step:05d}"
         scratch = self._scratch(f"checkpoints/.{next_step:05d}")
         learner.save(scratch / "learner")
+        if not self.writes:
+            return
         (scratch / "state.json").write_text(json.dumps(state))
         if target.exists():  # an interrupted run that is played again to the same step
             shutil.rmtree(target)
@@ -130,6 +140,8 @@ class RunFolder:
         return pa.concat_tables(self._written[METRICS.name])
 
     def write_json(self, name: str, values: Mapping[str, Any]) -> None:
+        if not self.writes:
+            return
         text = json.dumps(values, indent=2)
         tables.write_atomically(self.path / name, lambda scratch: Path(scratch).write_text(text + "\n"))
 
@@ -139,8 +151,9 @@ class RunFolder:
     def _scratch(self, name: str) -> Path:
         """A fresh folder beside where it will be renamed to; what a killed run left there goes."""
         folder = self.path / name
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        if self.writes:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
         return folder
 
 

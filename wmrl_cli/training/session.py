@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow as pa
 from wmrl_cli.benchmarks.suites import load_tasks
 from wmrl_cli.config import read_toml
 from wmrl_cli.engines.models import resolve_model
+from wmrl_cli.launch import this_rank
 from wmrl_cli.opening import split_of
 from wmrl_cli.task import TRAIN, Task
 from wmrl_cli.training.config import TrainConfig, train_config
@@ -38,12 +40,28 @@ def describe(config: TrainConfig) -> dict[str, Any]:
     }
 
 
+def in_job() -> AbstractContextManager[None]:
+    """This process's life as one of the ranks that `torchrun` started; nothing without it. See `ranks.job`."""
+    if this_rank().world == 1:
+        return nullcontext()
+    from wmrl_cli.learner import ranks
+
+    return ranks.job()
+
+
 def train_run(config: TrainConfig, tasks_file: Path | None, output: Path, advance: Advance) -> dict[str, Any]:
-    """Train in `output` and leave `output/model`. Returns the run's summary; calls `advance` after each step."""
+    """Train in `output` and leave `output/model`. Returns the run's summary, on the first rank of a job.
+
+    Calls `advance` after each step.
+    """
+    from wmrl_cli.learner import ranks
     from wmrl_cli.training.loop import run_steps
     from wmrl_cli.training.start import open_training
 
-    with RunFolder(output, config) as run:
+    with RunFolder(output, config, writes=ranks.is_first()) as run:
+        if ranks.is_first():
+            prepare_tasks(tasks_file, output)
+        ranks.gather("prepared")
         tasks = training_tasks(tasks_file, output)
         run.check_tasks(tasks)
         effects, learner = open_training(config)
@@ -52,17 +70,25 @@ def train_run(config: TrainConfig, tasks_file: Path | None, output: Path, advanc
         if effects.world_model is not None:
             effects.world_model.check_frozen()
         learner.export(output / "model")
-        return summarise_run(run.metrics(), output)
+        return summarise_run(run.metrics(), output) if run.writes else {}
+
+
+def prepare_tasks(tasks_file: Path | None, output: Path) -> None:
+    """Prepare the offline suite below the run folder, where no tasks are named and none are there yet."""
+    from wmrl_cli.benchmarks.offline import prepare_offline
+
+    if tasks_file is None and not _own_tasks(output).exists():
+        prepare_offline(_own_tasks(output).parent)
 
 
 def training_tasks(tasks_file: Path | None, output: Path) -> list[Task]:
-    """The tasks to train on: those of `tasks_file`, else the offline suite, prepared below the run folder."""
-    from wmrl_cli.benchmarks.offline import prepare_offline
-
-    source = tasks_file or output / "data" / "tasks.parquet"
-    if tasks_file is None and not source.exists():
-        prepare_offline(source.parent)
+    """The tasks to train on: those of `tasks_file`, else those that `prepare_tasks` made."""
+    source = tasks_file or _own_tasks(output)
     return split_of(load_tasks(source), TRAIN, source)
+
+
+def _own_tasks(output: Path) -> Path:
+    return output / "data" / "tasks.parquet"
 
 
 def summarise_run(metrics: pa.Table, output: Path) -> dict[str, Any]:
