@@ -39,12 +39,18 @@ def two_steps(model: Path, start: Path | None, out: Path, seed: int) -> None:
         parts = [ranks.whole(parameter.grad).flatten() for parameter in learner.model.parameters()]
         gradients.append(torch.cat(parts))
         stats.append(asdict(learner.step(batch, groups=3)))
+    sampled = dict(learner.sampler.named_parameters())
+    follows = all(
+        torch.equal(sampled[name], ranks.whole(weight.detach())) for name, weight in learner.model.named_parameters()
+    )
     tied = learner.model.get_output_embeddings().weight is learner.model.get_input_embeddings().weight
     learner.save(out / "checkpoint")
     learner.export(out / "model")
     if ranks.is_first():
         torch.save(gradients, out / "gradients.pt")
-        (out / "numbers.json").write_text(json.dumps({"ranks": ranks.world(), "tied": tied, "stats": stats}))
+        (out / "numbers.json").write_text(
+            json.dumps({"ranks": ranks.world(), "tied": tied, "follows": follows, "stats": stats})
+        )
 
 
 if __name__ == "__main__":

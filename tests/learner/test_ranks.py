@@ -42,6 +42,7 @@ def assert_equal(found: Path, expected: Path, *, ranks: int, first: float = 1e-6
     other_gradients, other_weights, other_numbers = results(expected)
     assert (numbers["ranks"], other_numbers["ranks"]) == (ranks, 1)
     assert numbers["tied"]
+    assert numbers["follows"], "what an engine samples from is not the policy"
     for step, (gradient, other) in enumerate(zip(gradients, other_gradients, strict=True)):
         bound = first if step == 0 else 1e-5  # AdamW divides by a gradient's size, and so enlarges rounding
         assert (gradient - other).norm() < bound * other.norm()

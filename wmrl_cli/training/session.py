@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
@@ -65,6 +66,7 @@ def train_run(config: TrainConfig, tasks_file: Path | None, output: Path, advanc
         tasks = training_tasks(tasks_file, output)
         run.check_tasks(tasks)
         effects, learner = open_training(config)
+        gc.collect()  # an interrupt that comes while some library's garbage is destroyed would be lost in there
         for row in run_steps(config, tasks, effects, learner, run):
             advance(int(row["step"]) + 1, _words(row))
         if effects.world_model is not None:
