@@ -89,7 +89,11 @@ class Learner:
                 ranks.spread_weights(scorer, scorer.model.base_model.layers)
         self.sampler = model
         self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=config.learning_rate, betas=config.betas, weight_decay=config.weight_decay
+            model.parameters(),
+            lr=config.learning_rate,
+            betas=config.betas,
+            weight_decay=config.weight_decay,
+            foreach=False,  # weight by weight, as on a CPU: all at once needs another copy of them on a GPU
         )
         self.steps = 0
 

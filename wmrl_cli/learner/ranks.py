@@ -28,8 +28,9 @@ def join() -> Any:
     if rank.world == 1 or dist.is_initialized():
         return None
     store, _, _ = next(iter(dist.rendezvous("env://", timeout=_PATIENCE)))
-    # gloo for tensors on the CPU, nccl for those on a GPU
-    dist.init_process_group(store=store, rank=rank.number, world_size=rank.world, timeout=_PATIENCE)
+    # Sums and objects go over the CPU, weights over the GPUs. Torch's default on a GPU machine knows nccl alone.
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank.number, world_size=rank.world, timeout=_PATIENCE)
     return store
 
 
