@@ -124,7 +124,8 @@ SandboxName = Annotated[
     ),
 ]
 Slots = Annotated[
-    int | None, typer.Option("--slots", min=1, metavar="N", help="Scripts that run at once on this machine [default: 2].")
+    int | None,
+    typer.Option("--slots", min=1, metavar="N", help="Scripts that run at once on this machine [default: 2]."),
 ]
 WallLimit = Annotated[
     float | None,
