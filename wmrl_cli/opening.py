@@ -73,10 +73,12 @@ def model_of_run(model: str) -> str:
     return str(folder / "model")
 
 
-def open_world_model(policy: Policy, ladder: RewardLadder, packages: Sequence[str] | None = None) -> WorldModel:
+def open_world_model(
+    policy: Policy, ladder: RewardLadder, packages: Sequence[str] | None = None, *, show_score: bool = True
+) -> WorldModel:
     """`policy`'s model in its other role: it predicts what scripts do with `packages` (null: this environment's)."""
     known = installed_packages() if packages is None else packages
-    return WorldModel(policy.engine, policy.pack, ladder=ladder, packages=known)
+    return WorldModel(policy.engine, policy.pack, ladder=ladder, packages=known, show_score=show_score)
 
 
 def sandbox_config(preset: str, flags: Mapping[str, Any]) -> SandboxConfig:
@@ -98,6 +100,7 @@ def open_environment(
         slots=config.slots,
         cache=cache,
         leases=leases,
+        show_score=config.show_score,
         count_unfinished=config.count_unfinished,
     )
 

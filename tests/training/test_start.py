@@ -84,3 +84,10 @@ def test_slots_that_do_not_fit_into_the_machine_with_all_its_ranks_are_refused(m
         monkeypatch.setenv(name, str(value))
     with pytest.raises(ConfigError, match="10000 scripts at once"):
         opened(device="cpu")
+
+
+def test_both_scorers_show_the_score_or_neither_does():
+    for shown in (True, False):
+        effects, _ = opened(**{"sandbox.show_score": shown})
+        assert effects.sandbox is not None and effects.world_model is not None
+        assert effects.sandbox.show_score is effects.world_model.show_score is shown

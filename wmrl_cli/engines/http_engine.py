@@ -19,8 +19,8 @@ import numpy as np
 
 from wmrl_cli.engines.base import Completion, Floats, Ids, Sampling
 from wmrl_cli.engines.chat import end_of_turn
-from wmrl_cli.engines.hub import open_tokenizer
 from wmrl_cli.errors import UnavailableError
+from wmrl_cli.hub import open_tokenizer
 from wmrl_cli.seeds import digest
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wmrl_cli.engines.hub import not_opened, open_tokenizer, quiet_loading
 from wmrl_cli.errors import ConfigError
+from wmrl_cli.hub import not_opened, open_tokenizer, quiet_loading
 from wmrl_cli.seeds import digest
 
 _CHUNK = 1 << 22  # numbers hashed at once

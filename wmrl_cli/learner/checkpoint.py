@@ -17,7 +17,8 @@ from torch.distributed.checkpoint.state_dict_loader import load as read_state
 from torch.distributed.checkpoint.state_dict_saver import save as write_state
 
 from wmrl_cli.errors import StageError
-from wmrl_cli.learner import loading, ranks
+from wmrl_cli.hub import quiet_loading
+from wmrl_cli.learner import ranks
 
 VERSION = 1
 
@@ -60,7 +61,7 @@ def export(folder: Path, model: Any, tokenizer: Any, dtype: torch.dtype) -> None
         weights[name] = converted[id(value)]
     kept, model.config.dtype = model.config.dtype, dtype
     try:
-        with whole_folder(folder) as scratch, loading.no_progress_bars():
+        with whole_folder(folder) as scratch, quiet_loading():
             if ranks.is_first():
                 model.save_pretrained(scratch, state_dict=weights)
                 tokenizer.save_pretrained(scratch)

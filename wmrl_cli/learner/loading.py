@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import torch
 from torch import nn
 
 from wmrl_cli.errors import UnavailableError
+from wmrl_cli.hub import quiet_loading
 from wmrl_cli.launch import this_rank
 from wmrl_cli.learner import ranks
 from wmrl_cli.learner.config import LearnerConfig
@@ -85,7 +84,7 @@ def load_model(source: str | Path, dtype: torch.dtype, device: torch.device) -> 
     from transformers import AutoModelForCausalLM
 
     try:
-        with no_progress_bars():
+        with quiet_loading():
             model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, local_files_only=Path(source).is_dir())
         return model.to(device).eval()
     except (OSError, ValueError) as error:
@@ -148,20 +147,6 @@ def check_head(model: nn.Module) -> None:
         raise UnavailableError(
             f"`{type(model).__name__}` changes its logits after the output layer, which the learner does not support"
         )
-
-
-@contextmanager
-def no_progress_bars() -> Iterator[None]:
-    """Transformers without its own bars: the terminal belongs to the command line."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _first_line(error: BaseException) -> str:

@@ -26,6 +26,7 @@ class SandboxConfig:
     tmp_gib: float = 0.25  # /tmp
     shm_gib: float = 0.25  # /dev/shm, through which data loaders pass batches
     count_unfinished: bool = False  # a submission that was written before a time-out or a crash earns its worth
+    show_score: bool = True  # whether the agent reads its score and position, also the predicted ones in training
     gpu_gib: float | None = None  # memory of one GPU lease; null: no GPU
     python: str | None = None  # interpreter that runs the scripts; null: the running one
     image: str | None = None  # docker's; null: what `wmrl doctor --build-image` makes

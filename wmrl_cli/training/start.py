@@ -43,6 +43,9 @@ def open_training(config: TrainConfig) -> tuple[Effects, Learner]:
         judge = Policy(spec=spec, engine=frozen, pack=pack_for(spec, config.sandbox))
     elif config.uses_world_model:
         judge = _other_world_model(config, device)
+    world_model = None
+    if judge:
+        world_model = open_world_model(judge, config.reward, packages, show_score=config.sandbox.show_score)
     effects = Effects(
         engine=TransformersEngine(
             learner.sampler,
@@ -51,7 +54,7 @@ def open_training(config: TrainConfig) -> tuple[Effects, Learner]:
         ),
         pack=pack_for(spec, config.sandbox),
         sandbox=sandbox,
-        world_model=open_world_model(judge, config.reward, packages) if judge else None,
+        world_model=world_model,
         packages=packages,
     )
     return effects, learner
