@@ -165,6 +165,8 @@ def _sandboxes() -> Iterator[Finding]:
         return
     for box in found:
         enforced = ", ".join(f"{key}={value}" for key, value in sorted(box.enforcement.items()))
+        if box.reason:
+            enforced += f" (best effort: {box.reason})"
         yield Finding(
             part="sandbox",
             name=box.backend,

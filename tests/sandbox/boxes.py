@@ -130,6 +130,6 @@ def groups() -> list[Path]:
     from wmrl_cli.sandbox.cgroups import find_hierarchy
     from wmrl_cli.sandbox.owner import owner_name
 
-    hierarchy = find_hierarchy()
+    hierarchy = find_hierarchy().hierarchy
     folders = set(hierarchy.folders.values()) if hierarchy else set()
     return [group for folder in folders for group in folder.glob(f"wmrl-{owner_name()}-*")]

@@ -9,7 +9,7 @@ from wmrl_cli.sandbox.interpreter import ANSWER_FOLDERS
 
 E, S = Ending, SubmissionState
 LIMITS = Limits(
-    wall_s=60.0,  # generous: the machine that runs the tests may be busy
+    wall_s=180.0,  # generous: the machine that runs the tests may be busy, or emulated
     memory_bytes=192 * MIB,
     processes=40,
     cpus=1.0,

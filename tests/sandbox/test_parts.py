@@ -1,4 +1,4 @@
-"""The smaller parts: owners, sweeping, packages, traces, control groups, choosing a backend."""
+"""The smaller parts: owners, sweeping, packages, traces, choosing a backend."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tests.sandbox.boxes import groups, open_box, processes_with
 from wmrl_cli.errors import ConfigError, UnavailableError
 from wmrl_cli.sandbox import backends, open_sandbox
 from wmrl_cli.sandbox.base import MIB, Ending, Job, Limits
-from wmrl_cli.sandbox.cgroups import V2, find_hierarchy
 from wmrl_cli.sandbox.interpreter import find_interpreter
 from wmrl_cli.sandbox.owner import is_dead, owner_name, scratch_root
 from wmrl_cli.sandbox.packages import installed_packages, package_lines
@@ -128,48 +127,6 @@ def test_a_folder_is_measured_by_blocks_and_what_cannot_be_counted_is_too_much(t
     for number in range(5):
         (tmp_path / str(number)).touch()
     assert watch.over_limit(Limits(files=4)) == "number of files"
-
-
-def fake_proc(tmp_path, *, version_2: bool):
-    """A /proc/self and control group folders as files, for a machine whose groups we cannot have here."""
-    root = tmp_path / "groups"
-    own = root / "user" if version_2 else root
-    own.mkdir(parents=True)
-    proc = tmp_path / "proc"
-    proc.mkdir()
-    (proc / "cgroup").write_text("0::/user\n")
-    (proc / "mountinfo").write_text(f"30 23 0:26 / {root} rw,nosuid - cgroup2 cgroup2 rw\n")
-    (own / "cgroup.procs").touch()
-    (own / "cgroup.controllers").write_text("cpu memory pids")
-    (own / "cgroup.subtree_control").write_text("")
-    return proc, own
-
-
-def test_a_delegated_version_2_subtree_is_used_from_a_leaf(tmp_path):
-    proc, own = fake_proc(tmp_path, version_2=True)
-    hierarchy = find_hierarchy(proc)
-    assert hierarchy is not None and hierarchy.version == V2
-    assert (own / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
-    assert (own / f"wmrl-self-{os.getpid()}" / "cgroup.procs").read_text() == str(os.getpid())
-    group = hierarchy.make("x", Limits(memory_bytes=7 * MIB, processes=9, cpus=0.5))
-    folder = own / f"wmrl-{owner_name()}-x"
-    assert (folder / "memory.max").read_text() == str(7 * MIB)
-    assert (folder / "memory.swap.max").read_text() == "0"
-    assert (folder / "pids.max").read_text() == "9"
-    assert (folder / "cpu.max").read_text() == "50000 100000"
-    (folder / "cpu.stat").write_text("usage_usec 1500000\nuser_usec 1\n")
-    (folder / "memory.events").write_text("low 0\noom 2\noom_kill 1\n")
-    (folder / "pids.events").write_text("max 3\n")
-    (folder / "memory.peak").write_text("123\n")
-    used = group.usage()
-    assert (used.cpu_s, used.memory_peak_bytes, used.oom_kills, used.refused_processes) == (1.5, 123, 1, 3)
-
-
-def test_no_writable_group_is_no_group(tmp_path):
-    proc, own = fake_proc(tmp_path, version_2=True)
-    (own / "cgroup.controllers").write_text("hugetlb")
-    assert find_hierarchy(proc) is None
-    assert find_hierarchy(tmp_path / "nowhere") is None
 
 
 def test_an_unknown_or_absent_backend_is_a_sentence():

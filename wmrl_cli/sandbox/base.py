@@ -94,7 +94,7 @@ class Capabilities:
 
     backend: str
     available: bool
-    reason: str = ""  # why not, and what to do about it
+    reason: str = ""  # why not, or why limits are best effort only, and what to do about it
     enforcement: Mapping[str, str] = field(default_factory=dict)
 
 

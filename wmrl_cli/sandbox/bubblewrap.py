@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Event
 
 from wmrl_cli.sandbox.base import Capabilities, Ending, Job, Limits, RunResult
-from wmrl_cli.sandbox.cgroups import Group, Hierarchy, find_hierarchy
+from wmrl_cli.sandbox.cgroups import Found, Group, find_hierarchy
 from wmrl_cli.sandbox.evidence import Evidence
 from wmrl_cli.sandbox.gpus import card_of, device_files
 from wmrl_cli.sandbox.interpreter import Interpreter, script_environment
@@ -105,7 +105,7 @@ class BubblewrapSandbox:
         self.interpreter = interpreter
         self.bwrap = bwrap
         self._root = scratch_root(scratch)
-        self._hierarchy: Hierarchy | None = find_hierarchy() if cgroups else None
+        self._hierarchy, self._why_no_groups = find_hierarchy() if cgroups else Found(None)
         self._filter = filter_program()
         self._is_root = os.geteuid() == 0
 
@@ -130,7 +130,7 @@ class BubblewrapSandbox:
             return _unavailable(_advice(result.detail or result.stderr))
         if leaks := read_probe(result.stdout):
             return _unavailable(f"the sandbox leaks: {', '.join(leaks)}")
-        return Capabilities(backend=NAME, available=True, enforcement=self._enforcement())
+        return Capabilities(backend=NAME, available=True, reason=self._why_no_groups, enforcement=self._enforcement())
 
     def run(self, job: Job, cancel: Event | None = None) -> RunResult:
         try:

@@ -7,11 +7,15 @@ A group lies below the caller's own one, so limits from outside stay in force.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import signal
+import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from wmrl_cli.sandbox.base import Limits
 from wmrl_cli.sandbox.owner import is_dead, owner_name
@@ -21,6 +25,10 @@ _PREFIX = "wmrl-"
 _PERIOD_US = 100_000
 _WEIGHT = 4  # of one processor asked for, against any other process: a wall clock means little to a starved script
 _REMOVE_S = 5.0
+_LEAF = f"{_PREFIX}self"  # of version 2: where the processes of our own group go, one for all that start in it
+_ROUNDS = 20  # a process may fork while its group is being emptied
+_ASK_S = 10.0
+_NEEDED = {"memory", "pids"}
 
 
 @dataclass(frozen=True)
@@ -106,7 +114,7 @@ class Group:
 
     def usage(self) -> Usage:
         if self.version == V2:
-            cpu_us = self._count("cpu", "cpu.stat", "usage_usec")
+            cpu_us = self._count("memory", "cpu.stat", "usage_usec")  # counted with or without the cpu controller
             return Usage(
                 cpu_s=None if cpu_us is None else cpu_us / 1e6,
                 memory_peak_bytes=self._count("memory", "memory.peak"),
@@ -161,14 +169,24 @@ def _removed(folder: Path) -> bool:
     return True
 
 
-def find_hierarchy(proc: Path = Path("/proc/self")) -> Hierarchy | None:
-    """Where this process can make groups that bound memory and processes, or None."""
+class Found(NamedTuple):
+    """What was found: where groups can be made, or, in words, why nowhere and what to do about it."""
+
+    hierarchy: Hierarchy | None
+    why_none: str = ""
+
+
+def find_hierarchy(proc: Path = Path("/proc/self"), systemd: Path = Path("/run/systemd/system")) -> Found:
+    """Where this process can make groups that bound memory and processes. `systemd` is there where it runs."""
     try:
         own = _own_groups((proc / "cgroup").read_text())
         mounts = _mounts((proc / "mountinfo").read_text())
     except OSError:
-        return None
-    return _version_2(own, mounts) or _version_1(own, mounts)
+        return Found(None, "this system has no control groups")
+    found = _version_2(own, mounts, systemd)
+    if found.hierarchy is None and (hierarchy := _version_1(own, mounts)):
+        return Found(hierarchy)
+    return found
 
 
 def _own_groups(text: str) -> dict[str, str]:
@@ -211,25 +229,79 @@ def _version_1(own: dict[str, str], mounts: dict[str, tuple[Path, str]]) -> Hier
         folder = _folder(controller, own, mounts)
         if folder is not None and os.access(folder, os.W_OK):
             folders[controller] = folder
-    return Hierarchy(V1, folders) if {"memory", "pids"} <= folders.keys() else None
+    return Hierarchy(V1, folders) if folders.keys() >= _NEEDED else None
 
 
-def _version_2(own: dict[str, str], mounts: dict[str, tuple[Path, str]]) -> Hierarchy | None:
-    """A delegated subtree: we move into a leaf of our own group, because a group with processes cannot share out."""
+def _version_2(own: dict[str, str], mounts: dict[str, tuple[Path, str]], systemd: Path) -> Found:
+    """A delegated subtree: its processes move into a leaf, because a group with processes cannot share out."""
     folder = _folder("", own, mounts)
-    if folder is None or not os.access(folder / "cgroup.procs", os.W_OK):
-        return None
-    with contextlib.suppress(OSError):
-        if folder.name.startswith(f"{_PREFIX}self-"):  # an earlier call moved us
-            folder = folder.parent
-        have = set((folder / "cgroup.controllers").read_text().split())
-        if not {"memory", "pids"} <= have:
-            return None
-        wanted = [c for c in ("memory", "pids", "cpu") if c in have]
-        if not set(wanted) <= set((folder / "cgroup.subtree_control").read_text().split()):
-            leaf = folder / f"{_PREFIX}self-{os.getpid()}"
-            leaf.mkdir(exist_ok=True)
-            (leaf / "cgroup.procs").write_text(str(os.getpid()))
-            (folder / "cgroup.subtree_control").write_text(" ".join(f"+{c}" for c in wanted))
-        return Hierarchy(V2, dict.fromkeys(wanted, folder))
-    return None
+    if folder is not None and folder.name == _LEAF:  # an earlier start moved us
+        folder = folder.parent
+    have = _words(folder / "cgroup.controllers") if folder else set()
+    if folder is None or not have >= _NEEDED or not _is_ours(folder, systemd):
+        if systemd.is_dir() and "" in mounts and _words(mounts[""][0] / "cgroup.controllers") >= _NEEDED:
+            start = f"systemd-run {'--user ' if os.geteuid() else ''}--scope -p Delegate=yes wmrl ..."
+            return Found(None, f"no control group is delegated to this process: start it with `{start}`")
+        return Found(None, "no control group that bounds memory and processes may be written here")
+    wanted = sorted(have & {"memory", "pids", "cpu"})
+    try:
+        _share_out(folder, wanted)
+    except OSError as error:
+        return Found(None, f"the control group `{folder}` cannot be shared out: {error.strerror}")
+    return Found(Hierarchy(V2, dict.fromkeys(wanted, folder)))
+
+
+def _words(file: Path) -> set[str]:
+    try:
+        return set(file.read_text().split())
+    except OSError:
+        return set()
+
+
+def _is_ours(folder: Path, systemd: Path) -> bool:
+    """Whether groups below `folder` are for us to make. Where systemd does not run, the right to write is enough.
+
+    Elsewhere that right says too little: from a unit without `Delegate=yes`, systemd takes the controllers away again
+    when it reloads its settings, and with them the limits of the runs inside.
+    """
+    if not os.access(folder / "cgroup.procs", os.W_OK):
+        return False
+    if not systemd.is_dir() or folder.suffix not in (".scope", ".service"):
+        return True
+    command = ["systemctl", "show", "--property=Delegate", "--value", "--", folder.name]
+    environment = dict(os.environ)
+    if user := re.search(r"/user@(\d+)\.service/", str(folder)):  # a unit of that user's own manager
+        command.insert(1, "--user")
+        environment["XDG_RUNTIME_DIR"] = f"/run/user/{user[1]}"
+    try:
+        said = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_ASK_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return said.stdout.strip() == "yes"
+
+
+def _share_out(folder: Path, controllers: list[str]) -> None:
+    """Let groups below `folder` have limits. Raises OSError where it holds processes that cannot be moved."""
+    if set(controllers) <= _words(folder / "cgroup.subtree_control"):
+        return
+    order = " ".join(f"+{controller}" for controller in controllers)
+    for _ in range(_ROUNDS):
+        try:
+            (folder / "cgroup.subtree_control").write_text(order)
+            return
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+        _move_all(folder, folder / _LEAF)
+    raise OSError(errno.EBUSY, "new processes came faster than they could be moved")
+
+
+def _move_all(folder: Path, leaf: Path) -> None:
+    """Move what is in the delegated group (a shell around us, our children) one level down. Raises OSError."""
+    pids = _words(folder / "cgroup.procs")
+    if "0" in pids:
+        raise OSError(errno.EBUSY, "it holds processes of another pid namespace")
+    leaf.mkdir(exist_ok=True)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
+            (leaf / "cgroup.procs").write_text(pid)

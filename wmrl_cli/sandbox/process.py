@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Event
 
 from wmrl_cli.sandbox.base import Capabilities, Job, RunResult
-from wmrl_cli.sandbox.cgroups import Hierarchy, find_hierarchy
+from wmrl_cli.sandbox.cgroups import Found, find_hierarchy
 from wmrl_cli.sandbox.interpreter import Interpreter, script_environment
 from wmrl_cli.sandbox.owner import owner_name, scratch_root
 from wmrl_cli.sandbox.packages import installed_packages
@@ -32,7 +32,7 @@ class ProcessSandbox:
     def __init__(self, interpreter: Interpreter, *, scratch: Path | None = None, cgroups: bool = True) -> None:
         self.interpreter = interpreter
         self._root = scratch_root(scratch)
-        self._hierarchy: Hierarchy | None = find_hierarchy() if cgroups else None
+        self._hierarchy, self._why_no_groups = find_hierarchy() if cgroups else Found(None)
         self._limits = self._hierarchy.version if self._hierarchy else ""
 
     @functools.cached_property
@@ -44,7 +44,7 @@ class ProcessSandbox:
         return installed_packages(self.interpreter.executable)
 
     def preflight(self) -> Capabilities:
-        return Capabilities(backend=NAME, available=True, enforcement=self._enforcement())
+        return Capabilities(backend=NAME, available=True, reason=self._why_no_groups, enforcement=self._enforcement())
 
     def run(self, job: Job, cancel: Event | None = None) -> RunResult:
         try:
