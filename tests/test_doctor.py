@@ -12,6 +12,7 @@ import pytest
 from wmrl_cli import doctor
 from wmrl_cli.__main__ import run as wmrl
 from wmrl_cli.doctor import Finding
+from wmrl_cli.sandbox.base import Capabilities
 from wmrl_cli.sandbox.gpu_leases import table_path
 from wmrl_cli.sandbox.gpus import Device
 from wmrl_cli.sandbox.leases import LeaseTable
@@ -38,6 +39,13 @@ def test_this_machine_is_described_and_every_missing_part_has_advice(tmp_path: P
         assert found.ok or found.advice, f"{found.name} is missing, and nothing says what to do"
     torch = next(found for found in findings if found.name == "torch")
     assert torch.ok and torch.words.startswith("2.")
+
+
+def test_a_sandbox_whose_limits_are_best_effort_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    soft = Capabilities(backend="bubblewrap", available=True, reason="none is ours", enforcement={"memory": "watchdog"})
+    monkeypatch.setattr("wmrl_cli.sandbox.backends", lambda: [soft])
+    found = next(found for found in doctor.examine(tmp_path) if found.part == "sandbox")
+    assert found.ok and found.words == "memory=watchdog (best effort: none is ours)"
 
 
 @pytest.mark.parametrize(("findings", "code"), [([NEEDED, BOX, OPTION], 0), ([NEEDED, replace(BOX, ok=False)], 4)])
