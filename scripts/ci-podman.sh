@@ -43,7 +43,8 @@ podman="podman --root $state/root --runroot $state/run"
 answers() { curl --silent --fail --max-time 10 --unix-socket "$state/podman.sock" http://podman/_ping >/dev/null 2>&1; }
 
 if ! answers; then
-    nohup $podman system service --time=0 "$host" >"$state/podman.log" 2>&1 </dev/null &
+    # from a folder of its own: for a container that ran out of memory, its monitor leaves a file where it was started
+    (cd "$state" && exec nohup $podman system service --time=0 "$host" >"$state/podman.log" 2>&1 </dev/null) &
     echo $! >"$state/podman.pid"
     tries=0
     until answers; do

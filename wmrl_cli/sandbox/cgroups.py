@@ -179,8 +179,8 @@ class Found(NamedTuple):
 def find_hierarchy(proc: Path = Path("/proc/self"), systemd: Path = Path("/run/systemd/system")) -> Found:
     """Where this process can make groups that bound memory and processes. `systemd` is there where it runs."""
     try:
-        own = _own_groups((proc / "cgroup").read_text())
-        mounts = _mounts((proc / "mountinfo").read_text())
+        own = own_groups((proc / "cgroup").read_text())
+        mounts = mounts_of((proc / "mountinfo").read_text())
     except OSError:
         return Found(None, "this system has no control groups")
     found = _version_2(own, mounts, systemd)
@@ -189,7 +189,7 @@ def find_hierarchy(proc: Path = Path("/proc/self"), systemd: Path = Path("/run/s
     return found
 
 
-def _own_groups(text: str) -> dict[str, str]:
+def own_groups(text: str) -> dict[str, str]:
     """Controller -> the path of our own group; the empty name is version 2."""
     groups = {}
     for line in text.splitlines():
@@ -199,7 +199,7 @@ def _own_groups(text: str) -> dict[str, str]:
     return groups
 
 
-def _mounts(text: str) -> dict[str, tuple[Path, str]]:
+def mounts_of(text: str) -> dict[str, tuple[Path, str]]:
     """Controller -> (mount point, which group is mounted there); the empty name is version 2."""
     found: dict[str, tuple[Path, str]] = {}
     for line in text.splitlines():

@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from wmrl_cli.sandbox.cgroups import V1, V2, Group, Usage, _mounts, _own_groups
+from wmrl_cli.sandbox.cgroups import V1, V2, Group, Usage, mounts_of, own_groups
 from wmrl_cli.sandbox.container_engine import FAULTS
 
 ENGINE = "engine"  # the evidence where the group cannot be seen
@@ -31,8 +31,8 @@ def container_group(pid: int, container_id: str, proc: Path = Path("/proc")) -> 
     and mean another machine's process. So the group must carry the container's id in its path.
     """
     try:
-        own = _own_groups((proc / str(pid) / "cgroup").read_text())
-        mounts = _mounts((proc / "self" / "mountinfo").read_text())
+        own = own_groups((proc / str(pid) / "cgroup").read_text())
+        mounts = mounts_of((proc / "self" / "mountinfo").read_text())
     except OSError:
         return None
     folders = {}
