@@ -13,9 +13,9 @@ from wmrl_cli import doctor
 from wmrl_cli.__main__ import run as wmrl
 from wmrl_cli.doctor import Finding
 from wmrl_cli.sandbox.base import Capabilities
-from wmrl_cli.sandbox.gpu_leases import table_path
-from wmrl_cli.sandbox.gpus import Device
-from wmrl_cli.sandbox.leases import LeaseTable
+from wmrl_cli.sandbox.gpu.devices import Device
+from wmrl_cli.sandbox.gpu.leases import LeaseTable
+from wmrl_cli.sandbox.gpu.opening import table_path
 
 NEEDED = Finding(part="package", name="torch", ok=True, needed=True, words="2.13.0")
 BOX = Finding(part="sandbox", name="bubblewrap", ok=True, needed=False, words="memory=cgroup-v2")
@@ -79,7 +79,7 @@ def test_a_version_outside_the_tried_range_is_said(monkeypatch: pytest.MonkeyPat
 def test_building_the_image_shows_what_the_engine_says_and_prints_its_id(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from wmrl_cli.sandbox import image_build
+    from wmrl_cli.sandbox.container import image_build
 
     def build(on_line: Callable[[str], None], *, base: str | None) -> str:
         on_line(f"FROM {base}")

@@ -179,9 +179,9 @@ def _sandboxes() -> Iterator[Finding]:
 
 def _gpu_leases() -> Finding:
     """The GPUs that scripts could be given (`gpu_gib` in the section `sandbox`), and shares that are closed."""
-    from wmrl_cli.sandbox.gpu_leases import table_path
-    from wmrl_cli.sandbox.gpus import list_devices
-    from wmrl_cli.sandbox.leases import quarantined
+    from wmrl_cli.sandbox.gpu.devices import list_devices
+    from wmrl_cli.sandbox.gpu.leases import quarantined
+    from wmrl_cli.sandbox.gpu.opening import table_path
 
     try:
         devices = [f"{device.uuid} with {device.memory_bytes / GIB:.0f} GiB" for device in list_devices()]

@@ -19,7 +19,7 @@ from wmrl_cli.prompts.base import PromptPack
 from wmrl_cli.sandbox import open_sandbox
 from wmrl_cli.sandbox.cache import ResultCache
 from wmrl_cli.sandbox.config import SandboxConfig
-from wmrl_cli.sandbox.gpu_leases import open_leases
+from wmrl_cli.sandbox.gpu.opening import open_leases
 from wmrl_cli.sandbox.packages import installed_packages
 from wmrl_cli.task import Task
 from wmrl_cli.world_model import WorldModel

@@ -13,7 +13,7 @@ from wmrl_cli.environment import Attempt, Outcome
 from wmrl_cli.maths.outcomes import RewardLadder
 from wmrl_cli.prompts.compact import facts_of, header
 from wmrl_cli.sandbox.base import Limits
-from wmrl_cli.sandbox.unsafe_fork import ForkSandbox
+from wmrl_cli.sandbox.local.unsafe_fork import ForkSandbox
 from wmrl_cli.seeds import row_seed
 from wmrl_cli.task import Task
 

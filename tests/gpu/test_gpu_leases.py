@@ -12,9 +12,9 @@ import pytest
 from wmrl_cli.errors import UnavailableError
 from wmrl_cli.sandbox import open_sandbox
 from wmrl_cli.sandbox.base import GIB, Ending, Job, Limits
-from wmrl_cli.sandbox.gpu_leases import check_device
-from wmrl_cli.sandbox.gpus import list_devices, memory_in_use
-from wmrl_cli.sandbox.leases import LeaseTable, quarantined, release
+from wmrl_cli.sandbox.gpu.devices import list_devices, memory_in_use
+from wmrl_cli.sandbox.gpu.leases import LeaseTable, quarantined, release
+from wmrl_cli.sandbox.gpu.opening import check_device
 
 SHARE_GIB = 2
 # Through the driver alone, so that the sandbox's own Python needs no torch: take 512 MiB, wait, say what is there.

@@ -65,7 +65,7 @@ class PlainUserBox:
         source = Path(wmrl_cli.__file__).parent
         for file in [
             *source.glob("*.py"),
-            *(source / "sandbox").glob("*.py"),
+            *(source / "sandbox").rglob("*.py"),
             *(source / "maths").glob("*.py"),
             *(source / "prompts").glob("*.py"),
         ]:

@@ -16,8 +16,8 @@ from typing import Any
 
 import docker
 
-from wmrl_cli.sandbox.container_engine import Engine
-from wmrl_cli.sandbox.docker import DockerSandbox
+from wmrl_cli.sandbox.container.docker import DockerSandbox
+from wmrl_cli.sandbox.container.engine import Engine
 from wmrl_cli.sandbox.interpreter import find_interpreter
 
 

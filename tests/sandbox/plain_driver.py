@@ -9,7 +9,7 @@ from pathlib import Path
 
 from wmrl_cli.sandbox import open_sandbox
 from wmrl_cli.sandbox.base import Job, Limits
-from wmrl_cli.sandbox.bubblewrap import BubblewrapSandbox
+from wmrl_cli.sandbox.local.bubblewrap import BubblewrapSandbox
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from tests.sandbox.boxes import open_box
 from tests.sandbox.engine_stub import Behaviour, stubbed
 from wmrl_cli.sandbox.base import MIB, Ending, Job, Limits
 from wmrl_cli.sandbox.cgroups import V1, V2, Group, Usage
-from wmrl_cli.sandbox.container_evidence import Places, container_group
+from wmrl_cli.sandbox.container.witness import Places, container_group
 
 ID = "ab12" * 16
 ENGINES = [pytest.param(kind, marks=pytest.mark.docker) for kind in ("docker", "podman")]
@@ -125,7 +125,7 @@ def test_the_peak_and_the_processor_time_are_the_groups(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", ENGINES)
 def test_an_engine_whose_groups_we_do_not_see_is_asked_instead(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr("wmrl_cli.sandbox.container_evidence.container_group", lambda pid, container_id: None)
+    monkeypatch.setattr("wmrl_cli.sandbox.container.witness.container_group", lambda pid, container_id: None)
     box = open_box(kind, tmp_path / "scratch")
     script = "import time\nx = bytearray(80 << 20)\nwhile time.process_time() < 2.0: pass"
     result = box.run(job(tmp_path, script))

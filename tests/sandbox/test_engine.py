@@ -15,8 +15,8 @@ from tests.sandbox.engine_stub import Behaviour, serve, stubbed
 from wmrl_cli.errors import UnavailableError
 from wmrl_cli.sandbox import backends, open_sandbox
 from wmrl_cli.sandbox.base import Ending, Job, Limits
-from wmrl_cli.sandbox.gpu_leases import check_device
-from wmrl_cli.sandbox.gpus import Device
+from wmrl_cli.sandbox.gpu.devices import Device
+from wmrl_cli.sandbox.gpu.opening import check_device
 from wmrl_cli.sandbox.probe import probed_kernel, read_probe
 
 
@@ -42,7 +42,7 @@ def test_an_address_where_nobody_answers_is_named_with_the_reason(monkeypatch, t
 
 
 def test_a_socket_that_never_answers_is_given_up_soon(monkeypatch, tmp_path):
-    monkeypatch.setattr("wmrl_cli.sandbox.container_engine._HELLO_S", 0.3)
+    monkeypatch.setattr("wmrl_cli.sandbox.container.engine._HELLO_S", 0.3)
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/mute.sock")
     with socket.socket(socket.AF_UNIX) as mute:
         mute.bind(f"{tmp_path}/mute.sock")

@@ -21,8 +21,8 @@ from wmrl_cli.errors import ConfigError
 from wmrl_cli.maths.outcomes import RewardLadder, Status
 from wmrl_cli.sandbox.base import GIB, MIB, Capabilities, Ending, Limits, RunResult, SubmissionState
 from wmrl_cli.sandbox.cache import DISAGREED, ResultCache
-from wmrl_cli.sandbox.gpus import Device
-from wmrl_cli.sandbox.leases import LeaseTable
+from wmrl_cli.sandbox.gpu.devices import Device
+from wmrl_cli.sandbox.gpu.leases import LeaseTable
 
 LIMITS = Limits(wall_s=60, memory_bytes=512 * MIB)
 GOOD = "open('submission.csv', 'w').write('id,y\\n1,1.0\\n2,2.0\\n')"

@@ -17,8 +17,8 @@ import pytest
 from tests.sandbox.boxes import SKELETON, needed, open_box, processes_with
 from tests.sandbox.engine_stub import Behaviour, stubbed
 from wmrl_cli.sandbox.base import Ending, Job, Limits
-from wmrl_cli.sandbox.container_engine import connect
-from wmrl_cli.sandbox.docker import DockerSandbox
+from wmrl_cli.sandbox.container.docker import DockerSandbox
+from wmrl_cli.sandbox.container.engine import connect
 from wmrl_cli.sandbox.interpreter import find_interpreter
 
 
@@ -82,7 +82,7 @@ def test_the_engines_evidence_decides_the_ending(tmp_path, state, ending):
 
 
 def test_a_container_that_will_not_die_is_lost(tmp_path, monkeypatch):
-    monkeypatch.setattr("wmrl_cli.sandbox.container_run._KILL_S", 0.4)
+    monkeypatch.setattr("wmrl_cli.sandbox.container.run._KILL_S", 0.4)
     behaviour = Behaviour()
     behaviour.state |= {"Running": True, "Status": "running"}
     with stubbed(tmp_path, behaviour) as box:
@@ -92,7 +92,7 @@ def test_a_container_that_will_not_die_is_lost(tmp_path, monkeypatch):
 
 
 def test_output_that_breaks_off_while_the_container_runs_is_lost(tmp_path, monkeypatch):
-    monkeypatch.setattr("wmrl_cli.sandbox.container_run._KILL_S", 1.0)
+    monkeypatch.setattr("wmrl_cli.sandbox.container.run._KILL_S", 1.0)
     behaviour = Behaviour(dies_of_kill=True)
     behaviour.state |= {"Running": True, "Status": "running"}
     with stubbed(tmp_path, behaviour) as box:

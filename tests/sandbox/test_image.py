@@ -12,8 +12,8 @@ from tests.sandbox.boxes import PODMAN, SKELETON, needed, open_box
 from wmrl_cli.errors import StageError, UnavailableError
 from wmrl_cli.sandbox import open_sandbox
 from wmrl_cli.sandbox.base import Ending, Job, Limits
-from wmrl_cli.sandbox.container_engine import connect
-from wmrl_cli.sandbox.image_build import FOLDER, build_image
+from wmrl_cli.sandbox.container.engine import connect
+from wmrl_cli.sandbox.container.image_build import FOLDER, build_image
 
 pytestmark = pytest.mark.docker
 

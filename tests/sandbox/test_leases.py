@@ -11,9 +11,9 @@ import pytest
 
 from wmrl_cli.errors import ConfigError, UnavailableError
 from wmrl_cli.sandbox.base import GIB, Capabilities, Ending, RunResult
-from wmrl_cli.sandbox.gpu_leases import check_device
-from wmrl_cli.sandbox.gpus import Device, card_of, device_files, list_devices, memory_in_use
-from wmrl_cli.sandbox.leases import LeaseTable, quarantined, release
+from wmrl_cli.sandbox.gpu.devices import Device, card_of, device_files, list_devices, memory_in_use
+from wmrl_cli.sandbox.gpu.leases import LeaseTable, quarantined, release
+from wmrl_cli.sandbox.gpu.opening import check_device
 
 WHOLE = [Device("GPU-a", 0, 80 * GIB), Device("GPU-b", 1, 80 * GIB)]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wmrl_cli.sandbox.frames import Frames
+from wmrl_cli.sandbox.container.frames import Frames
 from wmrl_cli.sandbox.output import HeadTail
 
 

@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from wmrl_cli.sandbox.base import Ending, Job, Limits, RunResult, SubmissionState
-from wmrl_cli.sandbox.unsafe_fork import ForkSandbox
+from wmrl_cli.sandbox.local.unsafe_fork import ForkSandbox
 
 LIMITS = Limits(wall_s=3.0, cpu_s=1.0)
 

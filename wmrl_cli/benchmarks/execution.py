@@ -19,8 +19,8 @@ from wmrl_cli.sandbox.admission import check_limits
 from wmrl_cli.sandbox.base import Ending, Job, Limits, RunResult, Sandbox, SubmissionState
 from wmrl_cli.sandbox.cache import CONFIRMED, DISAGREED, ResultCache
 from wmrl_cli.sandbox.gate import gate
+from wmrl_cli.sandbox.gpu.leases import GpuLease, LeaseTable
 from wmrl_cli.sandbox.interrupt import end_with_process
-from wmrl_cli.sandbox.leases import GpuLease, LeaseTable
 from wmrl_cli.sandbox.traces import error_hint
 from wmrl_cli.seeds import digest
 from wmrl_cli.task import Task

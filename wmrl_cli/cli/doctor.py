@@ -73,15 +73,15 @@ def doctor(
 
 
 def _release(share: str, as_json: bool) -> None:
-    from wmrl_cli.sandbox.gpu_leases import table_path
-    from wmrl_cli.sandbox.leases import release
+    from wmrl_cli.sandbox.gpu.leases import release
+    from wmrl_cli.sandbox.gpu.opening import table_path
 
     release(table_path(), share)
     console.emit({"released": share}, as_json=as_json)
 
 
 def _build(base: str | None, as_json: bool) -> None:
-    from wmrl_cli.sandbox import image_build
+    from wmrl_cli.sandbox.container import image_build
 
     image = image_build.build_image(console.note, base=base)
     console.emit({"image": image_build.TAG, "id": image}, as_json=as_json)

@@ -73,11 +73,11 @@ def _try(name: str, setup: Setup) -> tuple[Sandbox | None, Capabilities]:
 
 def _docker(setup: Setup) -> Sandbox | str:
     try:
-        from wmrl_cli.sandbox.container_engine import connect
-        from wmrl_cli.sandbox.docker import DockerSandbox
+        from wmrl_cli.sandbox.container.docker import DockerSandbox
+        from wmrl_cli.sandbox.container.engine import connect
     except ModuleNotFoundError:
         return "the package `docker` is not installed (`pip install 'wmrl-cli[docker]'`)"
-    from wmrl_cli.sandbox.image_build import TAG
+    from wmrl_cli.sandbox.container.image_build import TAG
     from wmrl_cli.sandbox.interpreter import find_interpreter
 
     try:
@@ -88,8 +88,8 @@ def _docker(setup: Setup) -> Sandbox | str:
 
 
 def _bubblewrap(setup: Setup) -> Sandbox | str:
-    from wmrl_cli.sandbox.bubblewrap import BubblewrapSandbox, find_bwrap
     from wmrl_cli.sandbox.interpreter import find_interpreter
+    from wmrl_cli.sandbox.local.bubblewrap import BubblewrapSandbox, find_bwrap
 
     bwrap = find_bwrap()
     if bwrap is None:
@@ -99,12 +99,12 @@ def _bubblewrap(setup: Setup) -> Sandbox | str:
 
 def _process(setup: Setup) -> Sandbox | str:
     from wmrl_cli.sandbox.interpreter import find_interpreter
-    from wmrl_cli.sandbox.process import ProcessSandbox
+    from wmrl_cli.sandbox.local.process import ProcessSandbox
 
     return ProcessSandbox(find_interpreter(setup.python), scratch=setup.scratch)
 
 
 def _fork(setup: Setup) -> Sandbox | str:
-    from wmrl_cli.sandbox.unsafe_fork import ForkSandbox
+    from wmrl_cli.sandbox.local.unsafe_fork import ForkSandbox
 
     return ForkSandbox(setup.scratch)

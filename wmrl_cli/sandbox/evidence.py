@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from wmrl_cli.sandbox.base import Ending
+from wmrl_cli.sandbox.output import HeadTail
 
 _CPU_TOLERANCE = 0.95  # the kernel counts an rlimit in whole ticks
 
@@ -39,6 +40,15 @@ class Evidence:
     @property
     def signal(self) -> int | None:
         return self.exit_code - 128 if self.exit_code is not None and 128 < self.exit_code < 193 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """What was seen of one run, and what it printed."""
+
+    evidence: Evidence
+    stdout: HeadTail
+    stderr: HeadTail
 
 
 def ending_of(seen: Evidence) -> tuple[Ending, str]:

@@ -14,8 +14,7 @@ from pathlib import Path
 from wmrl_cli.sandbox.base import Ending, Job, Limits, RunResult
 from wmrl_cli.sandbox.cgroups import Group, Hierarchy
 from wmrl_cli.sandbox.collect import Collected
-from wmrl_cli.sandbox.evidence import ending_of
-from wmrl_cli.sandbox.supervise import Watched
+from wmrl_cli.sandbox.evidence import Watched, ending_of
 
 
 @functools.cache

@@ -21,16 +21,16 @@ from threading import Event
 
 from wmrl_cli.sandbox.base import Capabilities, Ending, Job, Limits, RunResult
 from wmrl_cli.sandbox.cgroups import Found, Group, find_hierarchy
-from wmrl_cli.sandbox.evidence import Evidence
-from wmrl_cli.sandbox.gpus import card_of, device_files
+from wmrl_cli.sandbox.evidence import Evidence, Watched
+from wmrl_cli.sandbox.gpu.devices import card_of, device_files
 from wmrl_cli.sandbox.interpreter import Interpreter, script_environment
+from wmrl_cli.sandbox.local.supervise import Command, rlimits_of, supervise
 from wmrl_cli.sandbox.owner import scratch_root
 from wmrl_cli.sandbox.packages import installed_packages
 from wmrl_cli.sandbox.probe import PROBE, read_probe
 from wmrl_cli.sandbox.runs import check_data, finish, limited_group, lost
 from wmrl_cli.sandbox.seccomp import filter_program
 from wmrl_cli.sandbox.slots import slot_uid
-from wmrl_cli.sandbox.supervise import Command, Watched, rlimits_of, supervise
 from wmrl_cli.sandbox.watch import FolderWatch
 from wmrl_cli.sandbox.workdir import SCRIPT, WorkFolder, sweep_folders, work_folder
 

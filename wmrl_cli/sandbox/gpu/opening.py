@@ -7,8 +7,8 @@ from pathlib import Path
 
 from wmrl_cli.errors import UnavailableError
 from wmrl_cli.sandbox.base import GIB, Ending, Job, Limits, Sandbox
-from wmrl_cli.sandbox.gpus import Device, list_devices, memory_in_use
-from wmrl_cli.sandbox.leases import LeaseTable
+from wmrl_cli.sandbox.gpu.devices import Device, list_devices, memory_in_use
+from wmrl_cli.sandbox.gpu.leases import LeaseTable
 from wmrl_cli.sandbox.owner import scratch_root
 from wmrl_cli.sandbox.probe import GPU_PROBE, read_gpu_probe
 

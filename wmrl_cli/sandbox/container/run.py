@@ -15,11 +15,10 @@ from typing import Any
 from docker.errors import DockerException
 
 from wmrl_cli.sandbox.base import Limits
-from wmrl_cli.sandbox.container_evidence import Places, Witness
-from wmrl_cli.sandbox.evidence import Evidence, Stop
-from wmrl_cli.sandbox.frames import Frames
+from wmrl_cli.sandbox.container.frames import Frames
+from wmrl_cli.sandbox.container.witness import Places, Witness
+from wmrl_cli.sandbox.evidence import Evidence, Stop, Watched
 from wmrl_cli.sandbox.output import HeadTail
-from wmrl_cli.sandbox.supervise import Watched
 from wmrl_cli.sandbox.watch import FolderWatch
 
 _TICK_S = 0.05

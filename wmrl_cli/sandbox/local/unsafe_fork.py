@@ -27,13 +27,12 @@ from typing import Any
 
 from wmrl_cli.sandbox.base import Capabilities, Ending, Job, Limits, RunResult
 from wmrl_cli.sandbox.collect import Collected, collect_submission
-from wmrl_cli.sandbox.evidence import Evidence, Stop
-from wmrl_cli.sandbox.forkserver import STDERR, STDOUT
+from wmrl_cli.sandbox.evidence import Evidence, Stop, Watched
+from wmrl_cli.sandbox.local.forkserver import STDERR, STDOUT
 from wmrl_cli.sandbox.output import HeadTail
 from wmrl_cli.sandbox.owner import scratch_root
 from wmrl_cli.sandbox.packages import installed_packages
 from wmrl_cli.sandbox.runs import finish, give_copy, lost
-from wmrl_cli.sandbox.supervise import Watched
 from wmrl_cli.sandbox.workdir import SCRIPT, fresh_folder, sweep_folders
 from wmrl_cli.seeds import digest
 
@@ -136,7 +135,7 @@ class _Server:
         # One thread a library: children are counted in processor seconds, and OpenMP pools do not survive a fork.
         threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "wmrl_cli.sandbox.forkserver"],
+            [sys.executable, "-m", "wmrl_cli.sandbox.local.forkserver"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **threads, "PYTHONHASHSEED": "0"},

@@ -15,7 +15,7 @@ from threading import Event
 from typing import Any
 
 from wmrl_cli.sandbox.cgroups import V1, V2, Group, Usage, mounts_of, own_groups
-from wmrl_cli.sandbox.container_engine import FAULTS
+from wmrl_cli.sandbox.container.engine import FAULTS
 
 ENGINE = "engine"  # the evidence where the group cannot be seen
 _SAMPLE_S = 0.25

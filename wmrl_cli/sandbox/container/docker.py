@@ -20,9 +20,9 @@ from docker.types import LogConfig, Mount, Ulimit
 
 from wmrl_cli.errors import UnavailableError
 from wmrl_cli.sandbox.base import Capabilities, Ending, Job, Limits, RunResult
-from wmrl_cli.sandbox.container_engine import FAULTS, Engine, words_of
-from wmrl_cli.sandbox.container_evidence import ENGINE, Places
-from wmrl_cli.sandbox.container_run import ContainerRun, WatchedContainer, close_stream
+from wmrl_cli.sandbox.container.engine import FAULTS, Engine, words_of
+from wmrl_cli.sandbox.container.run import ContainerRun, WatchedContainer, close_stream
+from wmrl_cli.sandbox.container.witness import ENGINE, Places
 from wmrl_cli.sandbox.interpreter import Interpreter, script_environment
 from wmrl_cli.sandbox.owner import is_dead, owner_name, scratch_root
 from wmrl_cli.sandbox.packages import LISTING, installed_packages, read_listing

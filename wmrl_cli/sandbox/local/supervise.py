@@ -23,7 +23,7 @@ from threading import Event
 
 from wmrl_cli.sandbox.base import Limits
 from wmrl_cli.sandbox.cgroups import Group
-from wmrl_cli.sandbox.evidence import Evidence, Stop
+from wmrl_cli.sandbox.evidence import Evidence, Stop, Watched
 from wmrl_cli.sandbox.output import HeadTail
 from wmrl_cli.sandbox.proctree import tree_usage
 from wmrl_cli.sandbox.watch import FolderWatch
@@ -54,15 +54,6 @@ class Command:
     group: Group | None = None
     pass_fds: Sequence[int] = ()
     after_start: Callable[[], None] = lambda: None  # closes our copies of `pass_fds`
-
-
-@dataclass(frozen=True, kw_only=True)
-class Watched:
-    """What was seen of one command."""
-
-    evidence: Evidence
-    stdout: HeadTail
-    stderr: HeadTail
 
 
 def rlimits_of(limits: Limits, *, memory: bool) -> dict[int, tuple[int, int]]:

@@ -12,11 +12,11 @@ from threading import Event
 from wmrl_cli.sandbox.base import Capabilities, Job, RunResult
 from wmrl_cli.sandbox.cgroups import Found, find_hierarchy
 from wmrl_cli.sandbox.interpreter import Interpreter, script_environment
+from wmrl_cli.sandbox.local.supervise import Command, rlimits_of, supervise
 from wmrl_cli.sandbox.owner import owner_name, scratch_root
 from wmrl_cli.sandbox.packages import installed_packages
 from wmrl_cli.sandbox.proctree import marked
 from wmrl_cli.sandbox.runs import finish, give_copy, limited_group, lost
-from wmrl_cli.sandbox.supervise import Command, rlimits_of, supervise
 from wmrl_cli.sandbox.watch import FolderWatch
 from wmrl_cli.sandbox.workdir import SCRIPT, sweep_folders, work_folder
 

@@ -18,7 +18,7 @@ from threading import Event
 from typing import Any
 
 from wmrl_cli.errors import ConfigError, UnavailableError
-from wmrl_cli.sandbox.gpus import Device
+from wmrl_cli.sandbox.gpu.devices import Device
 from wmrl_cli.sandbox.owner import is_dead, owner_name
 
 _LEAK_BYTES = 64 << 20  # what a driver may keep for itself
@@ -44,7 +44,7 @@ class GpuLease:
 class LeaseTable:
     """Leases on `devices`, each split into as many shares of `memory_bytes` as fit.
 
-    `in_use` says how many bytes processes hold on a device, by its UUID (see gpus.memory_in_use).
+    `in_use` says how many bytes processes hold on a device, by its UUID (see devices.memory_in_use).
     """
 
     path: Path

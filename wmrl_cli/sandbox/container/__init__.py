@@ -1,0 +1,1 @@
+"""A fresh container for every script, on Docker Engine or Podman."""

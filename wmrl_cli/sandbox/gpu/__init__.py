@@ -1,0 +1,1 @@
+"""GPUs for scripts: which there are, who may use which now."""
