@@ -1,12 +1,12 @@
 #!/bin/sh
 # The sandbox tests on a machine with control groups of version 2: a virtual machine with Debian 12 and systemd.
 #
-#   scripts/cgroup_v2_vm.sh [PYTEST-ARGUMENTS]     default: the tests of bubblewrap, of docker and of control groups
+#   scripts/cgroup_v2_vm.sh [PYTEST-ARGUMENTS]     default: the tests of control groups, bubblewrap and docker
 #
 # Needs root on a Debian machine, 5 GB of disk and 4 GB of memory; installs qemu and mmdebstrap where they are missing.
 # The first call makes the root file system (minutes), later ones use it again. The tests run three times: as root and
 # as a plain user in a scope with `Delegate=yes`, and as a plain user without one. Without hardware virtualization
-# everything is emulated, about fifteen times slower. Exit code 0 where all passed; the whole output is in `console.log`.
+# everything is emulated, and takes an hour or more. Exit code 0 where all passed; the output is in `console.log`.
 #
 # WMRL_VM_DIR      where the file system and the logs are kept       [default: /var/tmp/wmrl-vm]
 # WMRL_VM_PIP      more arguments for `pip install` in the machine
@@ -30,7 +30,7 @@ fi
 if [ ! -f "$folder/made" ]; then
     rm -rf "$root"
     mmdebstrap --variant=minbase --include=linux-image-cloud-amd64,systemd-sysv,dbus-user-session,libpam-systemd \
-        --include=udev,kmod,procps,python3-venv,ca-certificates,bubblewrap,libseccomp2,docker.io,tini bookworm "$root"
+        --include=udev,kmod,procps,python3-venv,ca-certificates,bubblewrap,libseccomp2,docker.io,apparmor,tini bookworm "$root"
     cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
     chroot "$root" python3 -m venv /opt/venv
     # shellcheck disable=SC2086
@@ -78,7 +78,7 @@ run() { # NAME WORD...: runs the tests by way of these words
 scope="systemd-run --quiet --scope --property=Delegate=yes"
 plain="runuser -u plain -- env HOME=/home/plain XDG_RUNTIME_DIR=/run/user/1000"
 echo "wmrl-vm: kernel $(uname -r), $(systemctl --version | head -n 1), $(findmnt -n -o FSTYPE /sys/fs/cgroup)"
-set -- python -m pytest -q -p no:cacheprovider "$@"
+set -- python -m pytest -q --color=no -p no:cacheprovider "$@"
 # shellcheck disable=SC2086
 {
     run engine scripts/ci-engine.sh
@@ -102,7 +102,7 @@ accelerator="tcg -cpu max"
 if [ -w /dev/kvm ] && grep -qE '^flags.* (vmx|svm)' /proc/cpuinfo; then accelerator="kvm -cpu host"; fi
 # shellcheck disable=SC2086
 timeout "${WMRL_VM_TIME_S:-14400}" qemu-system-x86_64 -accel $accelerator -smp 2 -m 4G -nographic -no-reboot -nic none \
-    -kernel "$root"/boot/vmlinuz-* -initrd "$root"/boot/initrd.img-* -append "root=/dev/vda rw console=ttyS0 quiet" \
+    -kernel "$root"/boot/vmlinuz-* -initrd "$root"/boot/initrd.img-* -append "root=/dev/vda rw console=ttyS0 loglevel=1" \
     -drive "file=$folder/disk,if=virtio,format=raw,cache=unsafe" \
     -drive "file=$folder/tree.tar,if=virtio,format=raw,readonly=on" </dev/null | tee "$folder/console.log"
 grep -q "wmrl-vm: all passed" "$folder/console.log"

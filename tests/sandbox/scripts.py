@@ -145,7 +145,7 @@ CASES = [
         "processor time",
         "import os\nos.fork()\nwhile True: pass",
         endings=(E.TIMEOUT,),
-        limits={"cpu_s": 1.0},
+        limits={"cpu_s": 4.0},  # its processes reach the kernel's limit for each only after the sum was seen
     ),
     Case("link to a system file", "import os\nos.symlink('/etc/passwd', 'submission.csv')", states=(S.REFUSED,)),
     Case("link to the data", "import os\nos.symlink('input/train.csv', 'submission.csv')", states=(S.REFUSED,)),

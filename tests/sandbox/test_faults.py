@@ -8,8 +8,10 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from wmrl_cli.sandbox.base import Ending, Job, Limits
 from wmrl_cli.sandbox.container.docker import DockerSandbox
 from wmrl_cli.sandbox.container.engine import connect
 from wmrl_cli.sandbox.interpreter import find_interpreter
+from wmrl_cli.sandbox.local.bubblewrap import BubblewrapSandbox
 
 
 def job(folder: Path, script: str = "pass", **limits) -> Job:
@@ -127,14 +130,23 @@ def test_a_clock_that_jumps_ends_no_run(tmp_path, monkeypatch):
     assert result.ending is Ending.EXITED and 0.2 <= result.wall_s < 60
 
 
-def test_an_interpreter_that_is_gone_is_lost_in_a_real_sandbox(tmp_path):
-    from dataclasses import replace
-
-    box = open_box("bubblewrap", tmp_path / "scratch")
-    box.interpreter = replace(box.interpreter, executable=tmp_path / "gone" / "python")
-    result = box.run(job(tmp_path))
-    assert result.ending is Ending.LOST and "did not start" in result.detail
-    assert not box.preflight().available
+@pytest.mark.parametrize("cgroups", [True, False], ids=["with groups", "without"])
+@pytest.mark.parametrize("there", ["gone", "without its loader"])
+def test_an_interpreter_that_does_not_start_is_lost_in_a_real_sandbox(tmp_path, there, cgroups):
+    """Without control groups another program stands between bubblewrap and the interpreter."""
+    made = open_box("bubblewrap", tmp_path / "scratch")
+    box = BubblewrapSandbox(made.interpreter, bwrap=made.bwrap, scratch=tmp_path / "scratch", cgroups=cgroups)
+    assert box.run(job(tmp_path, "import os; os._exit(127)")).ending is Ending.FAILED
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        python = Path(folder) / "python"
+        if there == "without its loader":
+            python.write_text("#!/no/loader\n")
+            python.chmod(0o755)
+        box.interpreter = replace(box.interpreter, executable=python, folders=(*box.interpreter.folders, Path(folder)))
+        result = box.run(job(tmp_path))
+        assert result.ending is Ending.LOST and ("did not start" in result.detail or "does not run" in result.detail)
+        assert not box.preflight().available
 
 
 @pytest.mark.docker

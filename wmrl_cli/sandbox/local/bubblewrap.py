@@ -19,11 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
+from wmrl_cli.errors import UnavailableError
 from wmrl_cli.sandbox.base import Capabilities, Ending, Job, Limits, RunResult
 from wmrl_cli.sandbox.cgroups import Found, Group, find_hierarchy
 from wmrl_cli.sandbox.evidence import Evidence, Watched
 from wmrl_cli.sandbox.gpu.devices import card_of, device_files
-from wmrl_cli.sandbox.interpreter import Interpreter, script_environment
+from wmrl_cli.sandbox.interpreter import Interpreter, find_interpreter, script_environment
 from wmrl_cli.sandbox.local.supervise import Command, rlimits_of, supervise
 from wmrl_cli.sandbox.owner import scratch_root
 from wmrl_cli.sandbox.packages import installed_packages
@@ -38,6 +39,7 @@ NAME = "bubblewrap"
 WORK = "/job"  # the work folder, inside
 _STAGE = "/tmp"  # where root's first bwrap puts the folders; it exists everywhere and everybody may enter
 _UID = "1000"
+_NOT_EXECUTED = (126, 127)  # what prlimit says of an interpreter that is gone; a script may say it, too
 _OUTER_KILL_S = 0.5  # after this long, the monitor is killed too
 
 
@@ -144,7 +146,7 @@ class BubblewrapSandbox:
                 watched = self._watched(job, cancel, work, uid, group)
                 collected = work.collect(job)
             return finish(watched, collected, backend=NAME, enforcement=self._enforcement())
-        except OSError as error:
+        except (OSError, UnavailableError) as error:
             return lost(NAME, self._enforcement(), f"could not run: {error}")
 
     def _watched(
@@ -170,6 +172,8 @@ class BubblewrapSandbox:
                 after_start=lambda: _close(given),
             )
             watched = supervise(command, cancel, FolderWatch(str(work.path)))
+            if inner_limit and watched.evidence.exit_code in _NOT_EXECUTED:
+                find_interpreter(self.interpreter.executable)
             return _judged(watched, status.read())
         finally:
             os.close(reader)

@@ -185,9 +185,17 @@ class _Run:
             return Stop.OUTPUT
         if now >= self.next_sample:
             found = self._sample() or self.folder.over_limit(self.limits)
-            self.next_sample = time.monotonic() + max(_SAMPLE_S, 5 * (time.monotonic() - now))
+            self.next_sample = time.monotonic() + self._pause(cost_s=time.monotonic() - now)
             return found
         return None
+
+    def _pause(self, *, cost_s: float) -> float:
+        """Until the next sample: looking takes a sixth of our time at most, but never misses the limit of processor
+        time. The kernel's own limit would end the script soon after, and nothing then tells it from its own exit."""
+        pause = max(_SAMPLE_S, 5 * cost_s)
+        if self.limits.cpu_s is None:
+            return pause
+        return min(pause, max(_TICK_S, (self.limits.cpu_s - self.cpu_s) / (os.cpu_count() or 1)))
 
     def _sample(self) -> Stop | None:
         """What a control group does not stop by itself, and all of it where there is no group."""
