@@ -112,7 +112,7 @@ def test_open_asks_what_is_served_and_reads_the_tokenizer(server: ModelServer, t
         with pytest.raises(UnavailableError, match="does not serve") as caught:
             open_engine(str(tmp_path), engine="http", url=url)
         assert server.name in (caught.value.hint or "")
-        engine = open_engine(str(tmp_path), engine="http", url=f"{url}/v1", served=server.name)
+        engine = HttpEngine.open(f"{url}/v1", str(tmp_path), served=server.name)
         assert engine.context_tokens == 1024
         assert engine.generate([[5]], SAMPLING, seeds=[1]) == LOCAL.generate([[5]], SAMPLING, seeds=[1])
     with pytest.raises(UnavailableError, match="cannot be given"):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -43,6 +44,24 @@ def test_only_the_folders_of_dead_owners_are_swept(tmp_path):
     (tmp_path / "slots").mkdir()
     assert sweep_folders(tmp_path) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([owner_name(), "slots"])
+
+
+def test_two_that_sweep_at_once_share_the_work(tmp_path):
+    """As the ranks of a job do, which start together."""
+    namespace = owner_name().split("-")[0]
+    for round_ in range(30):
+        root = tmp_path / str(round_)
+        for started in range(1, 21):
+            (root / f"{namespace}-4194303-{started}" / "run-x" / "deep").mkdir(parents=True)
+        start = threading.Barrier(4)
+
+        def sweep(_: int, root=root, start=start) -> int:
+            start.wait()
+            return sweep_folders(root)
+
+        with ThreadPoolExecutor(4) as pool:
+            assert sum(pool.map(sweep, range(4))) == 20
+        assert list(root.iterdir()) == []
 
 
 def test_runs_that_begin_and_end_together_find_their_folders(tmp_path):

@@ -163,7 +163,8 @@ def test_when_one_rank_fails_all_end_with_its_exit_code_and_it_alone_says_why(ta
 def wait_for(path: Path, job: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 120
     while not path.exists():
-        assert job.poll() is None and time.monotonic() < deadline
+        assert job.poll() is None, job.communicate()[1]
+        assert time.monotonic() < deadline
         time.sleep(0.02)
 
 

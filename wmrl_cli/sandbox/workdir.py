@@ -60,10 +60,18 @@ def fresh_folder(root: Path) -> Path:
 
 
 def sweep_folders(root: Path) -> int:
-    """Remove the work folders of dead owners; returns how many runs they held."""
+    """Remove the work folders of dead owners; returns how many runs they held.
+
+    Others may sweep too, at the same moment: a folder is first moved into one of ours, which only one can do.
+    """
     removed = 0
-    for folder in root.iterdir() if root.is_dir() else ():
-        if is_dead(folder.name):
-            removed += sum(1 for _ in folder.iterdir())
-            remove_tree(folder)
+    for folder in list(root.iterdir()) if root.is_dir() else ():
+        if not is_dead(folder.name):
+            continue
+        ours = fresh_folder(root)
+        with contextlib.suppress(FileNotFoundError):
+            removed += len(list((folder.rename(ours / "dead")).iterdir()))
+        remove_tree(ours)
+        with contextlib.suppress(OSError):  # a run of ours uses it
+            ours.parent.rmdir()
     return removed
