@@ -17,8 +17,7 @@ import pytest
 
 import wmrl_cli
 from wmrl_cli.sandbox.base import MIB, Limits
-from wmrl_cli.sandbox.cgroups import V2, find_hierarchy
-from wmrl_cli.sandbox.owner import owner_name
+from wmrl_cli.sandbox.cgroups import V2, Group, find_hierarchy
 
 MOUNT = Path("/sys/fs/cgroup")
 NO_SYSTEMD = Path("/nowhere")
@@ -40,17 +39,41 @@ def fake_proc(tmp_path: Path, unit: str = "user") -> tuple[Path, Path]:
     return proc, own
 
 
-def test_limits_are_written_and_usage_is_read_in_the_kernels_words(tmp_path):
+def fake_group(folder: Path, controllers: tuple[str, ...] = ("cpu", "memory", "pids")) -> Group:
+    """A group whose files are there, as the kernel makes them: all but that of swap, which some kernels lack."""
+    folder.mkdir()
+    for name in ("memory.max", "pids.max", "cpu.max", "cpu.weight"):
+        (folder / name).write_text("max\n")
+    return Group(V2, dict.fromkeys(controllers, folder))
+
+
+def test_a_delegated_group_is_shared_out(tmp_path):
     proc, own = fake_proc(tmp_path)
     hierarchy = find_hierarchy(proc, NO_SYSTEMD).hierarchy
     assert hierarchy is not None and hierarchy.version == V2
+    assert hierarchy.folders == dict.fromkeys(("cpu", "memory", "pids"), own)
     assert (own / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
-    group = hierarchy.make("x", Limits(memory_bytes=7 * MIB, processes=9, cpus=0.5))
-    folder = own / f"wmrl-{owner_name()}-x"
-    assert (folder / "memory.max").read_text() == str(7 * MIB)
-    assert (folder / "memory.swap.max").read_text() == "0"
-    assert (folder / "pids.max").read_text() == "9"
+
+
+def test_limits_are_written_in_the_kernels_words(tmp_path):
+    group, folder = fake_group(tmp_path / "x"), tmp_path / "x"
+    limits = Limits(memory_bytes=7 * MIB, processes=9, cpus=0.5)
+    group.write_limits(limits)
+    assert (folder / "memory.max").read_text().startswith(str(7 * MIB))
+    assert (folder / "pids.max").read_text().startswith("9")
     assert (folder / "cpu.max").read_text() == "50000 100000"
+    assert not (folder / "memory.swap.max").exists()
+    (folder / "memory.swap.max").write_text("max\n")
+    group.write_limits(limits)
+    assert (folder / "memory.swap.max").read_text().startswith("0")
+    (folder / "memory.max").unlink()
+    with pytest.raises(FileNotFoundError):  # never a run without its limit
+        group.write_limits(limits)
+
+
+@pytest.mark.parametrize("controllers", [("cpu", "memory", "pids"), ("memory", "pids")])
+def test_usage_is_read_also_where_the_controller_of_processors_is_not_ours(tmp_path, controllers):
+    group, folder = fake_group(tmp_path / "x", controllers), tmp_path / "x"
     (folder / "cpu.stat").write_text("usage_usec 1500000\nuser_usec 1\n")
     (folder / "memory.events").write_text("low 0\noom 2\noom_kill 1\n")
     (folder / "pids.events").write_text("max 3\n")
@@ -58,16 +81,6 @@ def test_limits_are_written_and_usage_is_read_in_the_kernels_words(tmp_path):
     assert (used.cpu_s, used.memory_peak_bytes, used.oom_kills, used.refused_processes) == (1.5, None, 1, 3)
     (folder / "memory.peak").write_text("123\n")  # kernels before 5.19 have none
     assert group.usage().memory_peak_bytes == 123
-
-
-def test_processor_time_is_counted_where_its_controller_is_not_ours(tmp_path):
-    proc, own = fake_proc(tmp_path)
-    (own / "cgroup.controllers").write_text("memory pids")
-    hierarchy = find_hierarchy(proc, NO_SYSTEMD).hierarchy
-    assert hierarchy is not None and set(hierarchy.folders) == {"memory", "pids"}
-    group = hierarchy.make("x", Limits())
-    (own / f"wmrl-{owner_name()}-x" / "cpu.stat").write_text("usage_usec 2500000\n")
-    assert group.usage().cpu_s == 2.5
 
 
 def test_no_writable_group_is_no_group_and_says_so(tmp_path):

@@ -86,8 +86,6 @@ class Group:
             self._write("memory", "memory.max", limits.memory_bytes)
             with contextlib.suppress(FileNotFoundError):  # no swap in this kernel
                 self._write("memory", "memory.swap.max", 0)
-            with contextlib.suppress(FileNotFoundError):
-                self._write("memory", "memory.oom.group", 0)
             self._write("cpu", "cpu.max", f"{quota} {_PERIOD_US}")
             self._write("cpu", "cpu.weight", min(10_000, max(1, round(100 * _WEIGHT * limits.cpus))))
         else:
@@ -145,7 +143,9 @@ class Group:
 
     def _write(self, controller: str, name: str, value: object) -> None:
         if controller in self.folders:
-            (self.folders[controller] / name).write_text(str(value))
+            # "r+" does not create: where the kernel has no such file, that is another error than being refused
+            with (self.folders[controller] / name).open("r+") as file:
+                file.write(str(value))
 
     def _count(self, controller: str, name: str, key: str | None = None) -> int | None:
         if controller not in self.folders:
