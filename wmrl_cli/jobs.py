@@ -29,7 +29,7 @@ from wmrl_cli.sandbox.packages import installed_packages
 from wmrl_cli.stages.evaluate import Evaluate, EvaluateConfig
 from wmrl_cli.stages.execute import Execute, ExecuteConfig, choose_rows, estimate, read_scripts
 from wmrl_cli.stages.simulate import Score, Simulate, SimulateConfig
-from wmrl_cli.tables import EVALUATION, SCORES, TASKS, TRAJECTORIES, read_table, rows_to_table
+from wmrl_cli.tables import EVALUATION, SCORES, TASKS, TRAJECTORIES, check_kind, read_table, rows_to_table
 from wmrl_cli.task import Task
 
 Flags = Mapping[str, Any]
@@ -131,7 +131,11 @@ def _share(rows: int, shard: Shard, what: str) -> list[int]:
 
 
 def tasks_beside(trajectories: Path, tasks_file: Path | None) -> Path:
-    """The task table that was named, else the one that lies beside the trajectories. Raises ConfigError."""
+    """The task table that was named, else the one that lies beside the trajectories.
+
+    Raises ConfigError where there is none, TableError where the trajectories themselves are not there.
+    """
+    check_kind(TRAJECTORIES, trajectories)
     if tasks_file is not None:
         return tasks_file
     places = [trajectories.with_name("tasks.parquet"), trajectories.parent / "data" / "tasks.parquet"]

@@ -110,6 +110,13 @@ def test_bad_input_is_a_sentence_with_the_right_exit_code(folder, capsys, argume
     assert not (folder / "real.parquet").exists()
 
 
+def test_trajectories_that_are_not_there_are_named_and_not_their_tasks(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["execute", "nothing.parquet", "-o", "real.parquet"]) == 3
+    said = capsys.readouterr().err
+    assert "nothing.parquet" in said and "tasks" not in said
+
+
 def test_the_file_sets_every_limit_and_may_let_an_unfinished_submission_count(folder):
     late = f"{GOOD}\nimport subprocess\n[subprocess.Popen(['sleep', '9']) for _ in range(20)]\n1 / 0"
     rows = turns(steps=1, groups=1, members=2, turns=1)
